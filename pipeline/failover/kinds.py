@@ -112,7 +112,7 @@ PRESET_RULES: Mapping[str, Rules] = MappingProxyType(
         "standard": STANDARD_RULES,
         # Cools on any error alike, 400/401/404 included, and always goes on.
         "permissive": MappingProxyType(
-            STANDARD_RULES
+            dict(STANDARD_RULES)
             | {kind: KindRule(Cooldown.BACKOFF, Action.NEXT, busy=False) for kind in _CLIENT_KINDS}
             | {
                 kind: KindRule(Cooldown.BACKOFF, Action.NEXT, busy=True)
@@ -121,7 +121,7 @@ PRESET_RULES: Mapping[str, Rules] = MappingProxyType(
         ),
         # Stops on every 4xx that waiting does not mend.
         "conservative": MappingProxyType(
-            STANDARD_RULES
+            dict(STANDARD_RULES)
             | {kind: KindRule(Cooldown.NONE, Action.STOP, busy=False) for kind in _CLIENT_KINDS}
             | {
                 kind: KindRule(Cooldown.CONFIG, Action.STOP, busy=True)

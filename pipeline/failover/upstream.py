@@ -70,7 +70,7 @@ class ChatRequest:
     max_output_tokens: int | None = None
     stream: bool = True
     input_digest: str = ""
-    needs: Needs = Needs()
+    needs: Needs = field(default_factory=Needs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class EmbedRequest:
     texts: tuple[str, ...] = field(repr=False)
     dim: int
     input_digest: str = ""
-    needs: Needs = Needs()
+    needs: Needs = field(default_factory=Needs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The upstream said that it is done: ``stop``, ``length``, ``content_filter``, ``tool_calls``…"""
+    """The upstream said that it is done: ``stop``, ``length``, ``content_filter``, ``tool_calls``, or another."""
 
     reason: str
     usage: Usage | None = None

@@ -29,8 +29,8 @@ from sqlalchemy import (
     UniqueConstraint,
     Uuid,
     func,
-    text,
 )
+from sqlalchemy import text as sql
 from sqlalchemy.dialects.postgresql import JSONB, TSVECTOR
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
@@ -97,7 +97,7 @@ class Installation(Base):
     __table_args__ = (CheckConstraint("singleton", name="singleton"),)
 
     id: Mapped[UUID] = mapped_column(primary_key=True, server_default=func.gen_random_uuid())
-    singleton: Mapped[bool] = mapped_column(unique=True, server_default=text("true"))
+    singleton: Mapped[bool] = mapped_column(unique=True, server_default=sql("true"))
     fingerprint_key: Mapped[bytes]
     created_at: Mapped[datetime] = mapped_column(server_default=_NOW)
 
@@ -160,7 +160,7 @@ class Run(Base):
     """One processing of one document's bytes under one recipe.
 
     ``primary_only``: a redo of degraded units, which parks rather than accept another fallback.
-    ``redo_of_id``: the run whose units this one may reuse or redoes.
+    ``redo_of_id``: the run that this one was requeued from; ``redo_from``: from this stage on nothing is reused.
     ``parked_since``: since when it has waited without progress; it is kept while a canary tries.
     """
 
@@ -168,16 +168,16 @@ class Run(Base):
     __table_args__ = (
         CheckConstraint(_one_of("state", RunState), name="state"),
         CheckConstraint("priority between 0 and 9", name="priority"),
-        Index("uq_run_active_document", "document_id", unique=True, postgresql_where=text(_ACTIVE)),
+        Index("uq_run_active_document", "document_id", unique=True, postgresql_where=sql(_ACTIVE)),
         Index(
             "ix_run_queued",
             "collection_id",
-            text("priority desc"),
+            sql("priority desc"),
             "queued_at",
             "id",
-            postgresql_where=text("state = 'queued'"),
+            postgresql_where=sql("state = 'queued'"),
         ),
-        Index("ix_run_parked", "resume_at", postgresql_where=text("state = 'parked'")),
+        Index("ix_run_parked", "resume_at", postgresql_where=sql("state = 'parked'")),
         Index(None, "document_id", "id"),
         Index(None, "batch_id"),
         Index(None, "state"),
@@ -192,12 +192,13 @@ class Run(Base):
     recipe: Mapped[dict[str, Any]]
     recipe_digest: Mapped[str]
     space_id: Mapped[int | None] = mapped_column(ForeignKey("embedding_space.id"))
-    priority: Mapped[int] = mapped_column(SmallInteger, server_default=text("5"))
-    state: Mapped[str] = mapped_column(server_default=text("'queued'"))
-    primary_only: Mapped[bool] = mapped_column(server_default=text("false"))
+    priority: Mapped[int] = mapped_column(SmallInteger, server_default=sql("5"))
+    state: Mapped[str] = mapped_column(server_default=sql("'queued'"))
+    primary_only: Mapped[bool] = mapped_column(server_default=sql("false"))
+    redo_from: Mapped[str | None]
     redo_of_id: Mapped[int | None] = mapped_column(ForeignKey("run.id", ondelete="SET NULL"))
     page_count: Mapped[int | None]
-    incomplete: Mapped[bool] = mapped_column(server_default=text("false"))
+    incomplete: Mapped[bool] = mapped_column(server_default=sql("false"))
     failure_kind: Mapped[str | None]
     failure_detail: Mapped[str | None]
     resume_at: Mapped[datetime | None]
@@ -215,7 +216,7 @@ class Page(Base):
 
     run_id: Mapped[int] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"), primary_key=True)
     number: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
-    state: Mapped[str] = mapped_column(server_default=text("'ok'"))
+    state: Mapped[str] = mapped_column(server_default=sql("'ok'"))
     failure_kind: Mapped[str | None]
     failure_detail: Mapped[str | None]
     text_layer: Mapped[str]
@@ -242,30 +243,30 @@ class Unit(Base):
         CheckConstraint(_one_of("stage", Stage), name="stage"),
         CheckConstraint(_one_of("state", UnitState), name="state"),
         CheckConstraint("(state = 'leased') = (lease_token is not null)", name="lease"),
-        Index("ix_unit_claim", "run_id", "stage", "ordinal", postgresql_where=text("state = 'pending'")),
+        Index("ix_unit_claim", "run_id", "stage", "ordinal", postgresql_where=sql("state = 'pending'")),
         Index("ix_unit_state", "run_id", "stage", "state"),
         Index(
             "ix_unit_undispatched",
             "stage",
             "collection_id",
-            text("priority desc"),
+            sql("priority desc"),
             "queued_at",
             "id",
-            postgresql_where=text("state = 'pending' and dispatched_at is null"),
+            postgresql_where=sql("state = 'pending' and dispatched_at is null"),
         ),
         Index(
             "ix_unit_dispatched",
             "stage",
             "dispatched_at",
-            postgresql_where=text("state = 'pending' and dispatched_at is not null"),
+            postgresql_where=sql("state = 'pending' and dispatched_at is not null"),
         ),
-        Index("ix_unit_lease", "lease_expires_at", postgresql_where=text("state = 'leased'")),
+        Index("ix_unit_lease", "lease_expires_at", postgresql_where=sql("state = 'leased'")),
         Index(
             "ix_unit_reuse",
             "collection_id",
             "stage",
             "input_digest",
-            postgresql_where=text("state = 'done'"),
+            postgresql_where=sql("state = 'done'"),
         ),
     )
 
@@ -276,19 +277,19 @@ class Unit(Base):
     queued_at: Mapped[datetime]
     stage: Mapped[str]
     ordinal: Mapped[int]
-    state: Mapped[str] = mapped_column(server_default=text("'pending'"))
+    state: Mapped[str] = mapped_column(server_default=sql("'pending'"))
     dispatched_at: Mapped[datetime | None]
     wake: Mapped[int | None] = mapped_column(BigInteger)
     lease_token: Mapped[UUID | None]
     lease_expires_at: Mapped[datetime | None]
     leased_at: Mapped[datetime | None]
     leased_by: Mapped[str | None]
-    lost_leases: Mapped[int] = mapped_column(server_default=text("0"))
-    calls: Mapped[int] = mapped_column(server_default=text("0"))
+    lost_leases: Mapped[int] = mapped_column(server_default=sql("0"))
+    calls: Mapped[int] = mapped_column(server_default=sql("0"))
     input_digest: Mapped[str | None]
-    rejected_by: Mapped[list[str]] = mapped_column(server_default=text("'{}'"))
-    degraded: Mapped[bool] = mapped_column(server_default=text("false"))
-    reused: Mapped[bool] = mapped_column(server_default=text("false"))
+    rejected_by: Mapped[list[str]] = mapped_column(server_default=sql("'{}'"))
+    degraded: Mapped[bool] = mapped_column(server_default=sql("false"))
+    reused: Mapped[bool] = mapped_column(server_default=sql("false"))
     answered_by: Mapped[str | None]
     output: Mapped[dict[str, Any] | None]
     failure_kind: Mapped[str | None]
@@ -308,7 +309,7 @@ class Attempt(Base):
         CheckConstraint(_one_of("outcome", Outcome), name="outcome"),
         Index(None, "run_id", "id"),
         Index(None, "target", "started_at"),
-        Index("ix_attempt_open", "started_at", postgresql_where=text("outcome = 'running'")),
+        Index("ix_attempt_open", "started_at", postgresql_where=sql("outcome = 'running'")),
     )
 
     id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
@@ -320,11 +321,11 @@ class Attempt(Base):
     position: Mapped[int] = mapped_column(SmallInteger)
     target: Mapped[str | None]
     preset: Mapped[str | None]
-    outcome: Mapped[str] = mapped_column(server_default=text("'running'"))
+    outcome: Mapped[str] = mapped_column(server_default=sql("'running'"))
     kind: Mapped[str | None]
     status: Mapped[int | None]
     message: Mapped[str | None]
-    skipped: Mapped[list[dict[str, Any]]] = mapped_column(server_default=text("'[]'"))
+    skipped: Mapped[list[dict[str, Any]]] = mapped_column(server_default=sql("'[]'"))
     started_at: Mapped[datetime] = mapped_column(server_default=func.clock_timestamp())
     ttft_ms: Mapped[int | None]
     duration_ms: Mapped[int | None]
@@ -350,13 +351,13 @@ class ChunkRow(Base):
     collection_id: Mapped[int] = mapped_column(BigInteger)
     ordinal: Mapped[int]
     text: Mapped[str]
-    heading: Mapped[list[str]] = mapped_column(server_default=text("'{}'"))
+    heading: Mapped[list[str]] = mapped_column(server_default=sql("'{}'"))
     page_from: Mapped[int]
     page_to: Mapped[int]
     tokens: Mapped[int]
-    context: Mapped[str] = mapped_column(server_default=text("''"))
-    keywords: Mapped[list[str]] = mapped_column(server_default=text("'{}'"))
-    questions: Mapped[list[str]] = mapped_column(server_default=text("'{}'"))
+    context: Mapped[str] = mapped_column(server_default=sql("''"))
+    keywords: Mapped[list[str]] = mapped_column(server_default=sql("'{}'"))
+    questions: Mapped[list[str]] = mapped_column(server_default=sql("'{}'"))
     tsv: Mapped[Any] = mapped_column(TSVECTOR, nullable=True)
 
 
@@ -405,7 +406,7 @@ class Worker(Base):
     role: Mapped[str]
     host: Mapped[str]
     pid: Mapped[int]
-    queues: Mapped[list[str]] = mapped_column(server_default=text("'{}'"))
-    slots: Mapped[int] = mapped_column(server_default=text("0"))
+    queues: Mapped[list[str]] = mapped_column(server_default=sql("'{}'"))
+    slots: Mapped[int] = mapped_column(server_default=sql("0"))
     started_at: Mapped[datetime] = mapped_column(server_default=_NOW)
     heartbeat_at: Mapped[datetime] = mapped_column(server_default=_NOW)

@@ -12,7 +12,10 @@ __all__ = ["Chunk", "Cues", "Limits", "PageFile", "ParsedDocument", "ParsedPage"
 
 
 class TextFormat(StrEnum):
-    """How a page's own text is written: as a PDF's text layer, or already as Markdown (Office, HTML, text)."""
+    """How a page's own text is written: as a PDF's text layer, or already as Markdown (Office, HTML, Markdown, CSV).
+
+    ``plain`` keeps lines as they stand; an empty line parts paragraphs, a tab parts the cells of a table row.
+    """
 
     PLAIN = "plain"
     MARKDOWN = "markdown"

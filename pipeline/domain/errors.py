@@ -5,6 +5,7 @@
     ├── ConfigError           the configuration is off                             exit 3
     ├── ServiceUnavailable    Postgres or Redis is not reachable                   exit 4
     ├── RejectedInput         this document (or page) can't be taken, ever         unit failed
+    ├── ChildDied             the parse child died under it                        one lost lease, then poison
     ├── ChainExhausted        no target answered                                   park, or fail if not retryable
     ├── PartialStreamError    content had reached the caller when the stream died  the caller decides
     ├── DeadlineExceeded      the caller's own deadline ended the call             stop
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ChainExhausted",
+    "ChildDied",
     "ConfigError",
     "DeadlineExceeded",
     "Failure",
@@ -95,6 +97,22 @@ class RejectedInput(TidegateError):
     @property
     def failure(self) -> Failure:
         return Failure(self.kind, self.detail)
+
+
+class ChildDied(TidegateError):
+    """The process that parsed a document died before it had said anything useful; its lease counts as lost.
+
+    Attributes:
+        kind: ``crashed`` (a signal from its own code), ``killed`` (SIGKILL from outside) or ``exited``.
+    """
+
+    def __init__(self, kind: str, detail: str) -> None:
+        super().__init__(kind, detail)
+        self.kind = kind
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return f"the parse process {self.kind}: {self.detail}"
 
 
 class ChainExhausted(TidegateError):

@@ -1,0 +1,165 @@
+"""Which encoding a text file is in, decided over the whole file.
+
+The order: a byte order mark, what the file declares, UTF-16 by its zeros, UTF-8, then a guess over the whole file (one
+late byte may be the only one that is not ASCII): Western European text by its shape, Japanese by its kana, the rest by
+charset-normalizer over the legacy encodings that still occur.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+
+__all__ = ["decode", "looks_like_text", "start_as_text"]
+
+_BOMS: tuple[tuple[bytes, str], ...] = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    # Before UTF-16: the little-endian UTF-32 mark starts with UTF-16's.
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_CONTROLS = bytes(set(range(0x20)) - set(b"\t\n\r\x0b\x0c\x1b\x1a")) + b"\x7f"
+_DECLARED = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?\s*([A-Za-z0-9._:-]{2,40})""", re.IGNORECASE)
+_DECLARED_WITHIN = 4096
+_GUESS_BYTES = 262_144
+# Multi-byte encodings come first: bytes that are valid in one of them are hardly ever Western text, and never the other
+# way round.
+_MULTIBYTE = ("cp932", "euc_jp", "gb18030", "big5", "euc_kr")
+_LEGACY = (
+    "cp932", "euc_jp", "gb18030", "big5", "euc_kr", "cp1250", "cp1251", "cp1252", "cp1253", "cp1254", "cp1255", "cp1256",
+    "koi8_r",
+)  # fmt: skip
+_FALLBACK = "cp1252"
+_WESTERN_LETTERS = frozenset("àáâãäåæçèéêëìíîïñòóôõöøùúûüýÿßœÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÕÖØÙÚÛÜÝŸŒšžŠŽ")
+_WESTERN_SIGNS = frozenset("€‚„…†‡‰‹‘’“”•–—™›\xa0¡¢£¥§©ª«®°±²³´µ¶·¹º»¼½¾¿×÷")
+# Czech, Slovak and Slovene in cp1250, as they look in cp1252.
+_NOT_WESTERN = re.compile("(?=.*[šžŠŽ])(?=.*[øìïòùØÌ])", re.DOTALL)
+_SIGN_IN_WORD = re.compile("[a-z][¡¢£¥¹³¿¼½¾»«][a-z]", re.IGNORECASE)
+_RUN_ABOVE_ASCII = re.compile("[^\x00-\x7f]{3,}")
+
+
+def looks_like_text(data: bytes) -> bool:
+    """Tell text in any usual encoding from binary data, by the controls that text doesn't hold."""
+    if any(data.startswith(mark) for mark, _ in _BOMS) or _utf16_by_zeros(data):
+        return True
+    return len(data.translate(None, _CONTROLS)) == len(data)
+
+
+def start_as_text(head: bytes) -> str:
+    """Decode a file's first bytes well enough to look at its markup."""
+    for mark, encoding in _BOMS:
+        if head.startswith(mark):
+            return head.decode(encoding, "ignore")
+    return head.decode(_utf16_by_zeros(head) or "latin-1", "ignore")
+
+
+def decode(data: bytes, *, declares: bool = False) -> str:
+    """Decode a whole text file.
+
+    Args:
+        data: The file.
+        declares: The format can say its encoding in itself (HTML, XML), and is believed if that decodes.
+
+    Returns:
+        The text; bytes that no encoding explains become U+FFFD.
+    """
+    for mark, encoding in _BOMS:
+        if data.startswith(mark):
+            return data.decode(encoding, "replace")
+    if not data:
+        return ""
+    candidates = [_declared(data)] if declares else []
+    candidates += [_utf16_by_zeros(data), "utf-8"]
+    for candidate in candidates:
+        if candidate is not None and (text := _strictly(data, candidate)) is not None:
+            return text
+    return data.decode(_guess(data), "replace")
+
+
+def _declared(data: bytes) -> str | None:
+    match = _DECLARED.search(data[:_DECLARED_WITHIN])
+    if match is None:
+        return None
+    try:
+        name = codecs.lookup(match.group(1).decode("ascii")).name
+    except (LookupError, UnicodeDecodeError):
+        return None
+    # As browsers do (WHATWG Encoding): these labels mean the superset that is really in use.
+    return {"iso8859-1": "cp1252", "ascii": "cp1252", "shift_jis": "cp932", "gb2312": "gb18030", "gbk": "gb18030"}.get(
+        name, name
+    )
+
+
+def _strictly(data: bytes, encoding: str) -> str | None:
+    try:
+        return data.decode(encoding)
+    except (UnicodeError, LookupError):
+        return None
+
+
+def _utf16_by_zeros(data: bytes) -> str | None:
+    """UTF-16 without a mark: nearly every second byte is zero, and all on the same side."""
+    sample = data[:4096]
+    if len(sample) < 4:
+        return None
+    even, odd = sample[0::2].count(0), sample[1::2].count(0)
+    half = len(sample) // 2
+    if odd > 0.4 * half and even < 0.05 * half:
+        return "utf-16-le"
+    if even > 0.4 * half and odd < 0.05 * half:
+        return "utf-16-be"
+    return None
+
+
+def _guess(data: bytes) -> str:
+    from charset_normalizer import from_bytes
+
+    sample = _around_non_ascii(data)
+    if _is_western(sample):
+        return "cp1252"
+    if _is_japanese_euc(sample):
+        return "euc_jp"
+    best = from_bytes(sample, cp_isolation=list(_LEGACY), preemptive_behaviour=False).best()
+    if best is not None:
+        return best.encoding
+    for encoding in _MULTIBYTE:
+        if _strictly(data, encoding) is not None:
+            return encoding
+    return _FALLBACK
+
+
+def _is_western(sample: bytes) -> bool:
+    """Text whose few letters above ASCII stand singly in ASCII words, each one of Western Europe's."""
+    text = _strictly(sample, "cp1252")
+    if text is None or _SIGN_IN_WORD.search(text) or _NOT_WESTERN.search(text):
+        return False
+    above = [char for char in text if char > "\x7f"]
+    letters = sum(char in _WESTERN_LETTERS for char in above)
+    signs = sum(char in _WESTERN_SIGNS for char in above)
+    in_runs = sum(len(run) for run in _RUN_ABOVE_ASCII.findall(text))
+    return letters + signs == len(above) and in_runs <= 0.2 * len(above)
+
+
+def _is_japanese_euc(sample: bytes) -> bool:
+    """Kana, which every Japanese text is full of, are 0xA4xx and 0xA5xx in EUC-JP; in Korean those are rare signs."""
+    text = _strictly(sample, "euc_jp")
+    if text is None:
+        return False
+    above = [char for char in text if char > "\x7f"]
+    return sum("\u3041" <= char <= "\u30ff" for char in above) > 0.2 * len(above)
+
+
+def _around_non_ascii(data: bytes) -> bytes:
+    """The lines that hold bytes above ASCII, which alone tell encodings apart; up to 256 KB of them."""
+    if len(data) <= _GUESS_BYTES:
+        return data
+    lines, size = [], 0
+    for line in data.split(b"\n"):
+        if not line.isascii():
+            lines.append(line)
+            size += len(line)
+            if size >= _GUESS_BYTES:
+                break
+    return b"\n".join(lines)[:_GUESS_BYTES]

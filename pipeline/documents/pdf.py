@@ -1,0 +1,126 @@
+"""PDF pages through pdfium: text layer, verdict on it, and an image where one will be looked at."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import closing
+
+import pypdfium2
+import pypdfium2.raw as pdfium
+from PIL import Image
+
+from pipeline.documents.figures import look
+from pipeline.documents.job import Begun, Ended, Event, Job, Opened
+from pipeline.documents.raster import Sink, fit, is_blank
+from pipeline.documents.textlayer import judge, read_layer
+from pipeline.domain.document import ParsedPage, TextFormat, TextQuality
+from pipeline.domain.errors import Failure, RejectedInput
+from pipeline.domain.text import safe_text
+
+__all__ = ["read"]
+
+_TITLE_WITHIN_PAGES = 3
+_JUNK_TITLE = re.compile(r"^(untitled|document\d*|title|slide 1|powerpoint presentation|no title|\W*)$", re.IGNORECASE)
+_FILE_TITLE = re.compile(r"\.(docx?|pptx?|xlsx?|pdf|indd|qxd|tex|dvi|ps|rtf|odt|pages|html?)$", re.IGNORECASE)
+_MADE_BY = re.compile(r"^(microsoft \w+|\w+ writer)\s*-\s*", re.IGNORECASE)
+_SMALLEST_PT = 1.0
+
+
+def read(job: Job) -> Iterator[Event]:
+    """Parse a PDF page by page.
+
+    Raises:
+        RejectedInput: ``password_required``, ``corrupt`` or ``too_large``.
+    """
+    with closing(_open(job)) as document:
+        count = len(document)
+        if count > job.limits.max_pages:
+            raise RejectedInput("too_large", f"{count} pages; limits.max_pages = {job.limits.max_pages}")
+        if count == 0:
+            raise RejectedInput("corrupt", "the PDF has no pages")
+        # Forms draw what was filled in; without them those fields render empty.
+        document.init_forms()
+        title = _declared_title(document)
+        yield Opened(count, title)
+        sink = Sink(job)
+        heading: str | None = None
+        for number in range(job.first_page, count + 1):
+            yield Begun(number)
+            page, largest = _page(document, number, job, sink)
+            if heading is None and number <= _TITLE_WITHIN_PAGES:
+                heading = largest
+            yield page
+        yield Ended(title or heading)
+
+
+def _open(job: Job) -> pypdfium2.PdfDocument:
+    try:
+        return pypdfium2.PdfDocument(job.path, password=job.password)
+    except pypdfium2.PdfiumError as exc:
+        if exc.err_code == pdfium.FPDF_ERR_PASSWORD:
+            detail = "the password does not open it" if job.password else "it is locked with a password"
+            raise RejectedInput("password_required", detail) from exc
+        if exc.err_code == pdfium.FPDF_ERR_SECURITY:
+            detail = "it is encrypted in a way that is not read (no standard password handler)"
+            raise RejectedInput("password_required", detail) from exc
+        raise RejectedInput("corrupt", "not a readable PDF") from exc
+
+
+def _page(document: pypdfium2.PdfDocument, number: int, job: Job, sink: Sink) -> tuple[ParsedPage, str | None]:
+    """Read one page; one that can't be read is reported and keeps none of the others."""
+    try:
+        with closing(document[number - 1]) as page:
+            return _read_page(page, number, job, sink)
+    except (pypdfium2.PdfiumError, ValueError, OSError, MemoryError) as exc:
+        kind = "unsafe" if isinstance(exc, MemoryError) else "corrupt"
+        what = "needs more memory than limits.parse_memory_mb allows" if kind == "unsafe" else f"can't be read: {exc}"
+        failure = Failure(kind, safe_text(f"page {number} {what}"))
+        return ParsedPage(number, "", TextFormat.PLAIN, TextQuality.NONE, failure=failure), None
+
+
+def _read_page(page: pypdfium2.PdfPage, number: int, job: Job, sink: Sink) -> tuple[ParsedPage, str | None]:
+    width, height = page.get_size()
+    width, height = max(width, _SMALLEST_PT), max(height, _SMALLEST_PT)
+    with closing(page.get_textpage()) as textpage:
+        layer = read_layer(textpage.raw, height)
+    drawn = look(page.raw, width, height)
+    quality = judge(layer, drawn.image_share)
+    noted = pdfium.FPDFPage_GetAnnotCount(page.raw) > 0
+    blank = quality is TextQuality.NONE and not drawn.anything and not noted
+    image = None
+    if not blank and (job.images == "all" or quality is not TextQuality.GOOD or drawn.has_figures):
+        rendered = _render(page, width, height, job)
+        blank = layer.chars == 0 and is_blank(rendered)
+        if not blank:
+            image = sink.jpeg(rendered, number)
+    parsed = ParsedPage(
+        number=number,
+        text=safe_text(layer.text),
+        text_format=TextFormat.PLAIN,
+        text_quality=quality,
+        has_figures=drawn.has_figures and not blank,
+        blank=blank,
+        width_pt=round(width, 2),
+        height_pt=round(height, 2),
+        image=image,
+    )
+    return parsed, safe_text(layer.heading) if layer.heading and quality is TextQuality.GOOD else None
+
+
+def _render(page: pypdfium2.PdfPage, width: float, height: float, job: Job) -> Image.Image:
+    """Render at the size that is needed, never at full size: pdfium scales images while it decodes them."""
+    scale = fit(width, height, long_side_px=job.long_side_px, max_pixels=job.limits.max_pixels)
+    with closing(page.render(scale=scale, rev_byteorder=True, limit_image_cache=True)) as bitmap:
+        return bitmap.to_pil().copy()
+
+
+def _declared_title(document: pypdfium2.PdfDocument) -> str | None:
+    try:
+        raw = document.get_metadata_value("Title")
+    except (pypdfium2.PdfiumError, UnicodeError):
+        return None
+    title = " ".join(_MADE_BY.sub("", safe_text(raw)).split())
+    if len(title) < 3 or len(title) > 300 or _JUNK_TITLE.match(title) or _FILE_TITLE.search(title):
+        return None
+    return title

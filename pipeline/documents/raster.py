@@ -1,0 +1,129 @@
+"""Page images: their size, whether they show anything, and how they are written.
+
+Pillow only; numpy would double the child's start-up time.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from PIL import Image, ImageFilter
+
+from pipeline.documents.job import Job
+from pipeline.domain.document import PageFile
+from pipeline.domain.errors import RejectedInput
+
+__all__ = ["Sink", "fit", "is_blank"]
+
+_JPEG_QUALITY = 85
+# Strips (receipts, banners) fitted by their long side would be too thin to read: the short side gets at least this.
+_SHORT_SIDE_SHARE = 0.4
+_MAX_OUTPUT_BYTES = 4 << 30
+_THUMB_PX = 480
+_BORDER_SHARE = 0.03
+_MARK_DEPTH = 28
+_MARK_SHARE = 0.00012
+
+
+def fit(width: float, height: float, *, long_side_px: int, max_pixels: int, enlarge: bool = True) -> float:
+    """The scale at which a page or image is rendered.
+
+    Args:
+        width: In any unit, above 0 (points, or the pixels of an image).
+        height: Likewise.
+        long_side_px: What the longer side should come to.
+        max_pixels: Width times height never exceeds it.
+        enlarge: Whether the scale may exceed 1.
+
+    Returns:
+        Pixels per unit.
+    """
+    long, short = max(width, height), min(width, height)
+    scale = long_side_px / long
+    if short * scale < _SHORT_SIDE_SHARE * long_side_px:
+        # No more pixels than a square page of the wanted side has.
+        scale = min(_SHORT_SIDE_SHARE * long_side_px / short, long_side_px / math.sqrt(long * short))
+        scale = max(scale, long_side_px / long)
+    if not enlarge:
+        scale = min(scale, 1.0)
+    return min(scale, math.sqrt(max_pixels / (width * height)))
+
+
+def is_blank(image: Image.Image) -> bool:
+    """Tell whether an image shows nothing: an even ground, but for specks and for the shadow of the scanner's lid.
+
+    It errs on the side of "something": a blank page that is taken for a full one costs a call, the reverse loses it.
+    """
+    gray = image.convert("L")
+    gray.thumbnail((_THUMB_PX, _THUMB_PX), Image.Resampling.BOX)
+    border_x, border_y = int(gray.width * _BORDER_SHARE), int(gray.height * _BORDER_SHARE)
+    if gray.width > 2 * border_x + 8 and gray.height > 2 * border_y + 8:
+        gray = gray.crop((border_x, border_y, gray.width - border_x, gray.height - border_y))
+    # The ground is what each spot looks like without thin marks on it: shading and fold shadows stay in it.
+    ground = gray.filter(ImageFilter.MedianFilter(9))
+    histogram = _difference(gray, ground).histogram()
+    marks = sum(histogram[_MARK_DEPTH:])
+    flat = sum(ground.histogram()[:64]) < 0.5 * gray.width * gray.height
+    return flat and marks < max(6, _MARK_SHARE * gray.width * gray.height) and not _has_areas(ground)
+
+
+def _difference(gray: Image.Image, ground: Image.Image) -> Image.Image:
+    from PIL import ImageChops
+
+    return ImageChops.difference(gray, ground)
+
+
+def _has_areas(ground: Image.Image) -> bool:
+    """Large marks (a photo, a filled box) survive the median: the ground then has far more than one level."""
+    histogram = ground.histogram()
+    total = sum(histogram)
+    level = _percentile(histogram, total * 0.5)
+    far = sum(histogram[: max(0, level - 40)]) + sum(histogram[min(256, level + 40) :])
+    return far > 0.004 * total
+
+
+def _percentile(histogram: list[int], count: float) -> int:
+    seen = 0
+    for level, pixels in enumerate(histogram):
+        seen += pixels
+        if seen >= count:
+            return level
+    return 255
+
+
+class Sink:
+    """Writes a job's page images into its folder, and stops when they come to too much."""
+
+    def __init__(self, job: Job) -> None:
+        self._folder = job.workdir
+        self._written = 0
+
+    def jpeg(self, image: Image.Image, number: int) -> PageFile:
+        """Write a page's image.
+
+        Raises:
+            RejectedInput: ``unsafe``: all images together are too large.
+        """
+        path = self._folder / f"page-{number:05d}.jpg"
+        rgb = image if image.mode in ("RGB", "L") else image.convert("RGB")
+        rgb.save(path, "JPEG", quality=_JPEG_QUALITY)
+        return self._note(PageFile(path, "image/jpeg", rgb.width, rgb.height))
+
+    def png(self, image: Image.Image, number: int) -> PageFile:
+        """Write an image that JPEG would blur: line art and screenshots of few colours."""
+        path = self._folder / f"page-{number:05d}.png"
+        image.save(path, "PNG")
+        return self._note(PageFile(path, "image/png", image.width, image.height))
+
+    def original(self, source: Path, number: int, media_type: str, size: tuple[int, int]) -> PageFile:
+        """Keep an image file as it is."""
+        path = self._folder / f"page-{number:05d}{source.suffix.lower()[:8]}"
+        path.write_bytes(source.read_bytes())
+        return self._note(PageFile(path, media_type, *size))
+
+    def _note(self, file: PageFile) -> PageFile:
+        self._written += file.path.stat().st_size
+        if self._written > _MAX_OUTPUT_BYTES:
+            raise RejectedInput("unsafe", f"its page images come to more than {_MAX_OUTPUT_BYTES >> 30} GB")
+        return file

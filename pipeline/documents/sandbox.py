@@ -1,0 +1,172 @@
+"""Runs a parse in a process of its own, with limits, and ends it when it overstays.
+
+The child is spawned, never forked from a threaded worker; it gets no environment of ours, so no secret is in reach of a
+hostile file, and its process group is killed on every way out.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pipeline
+from pipeline.documents.job import Event, Job, from_line, to_line
+from pipeline.domain.errors import ChildDied, RejectedInput
+
+__all__ = ["PageStuck", "run"]
+
+_READ_BYTES = 1 << 16
+_STDERR_TAIL_BYTES = 4096
+# A report is text only (images are files): a file's text may be larger than the file, but not without end.
+_REPORT_FLOOR_BYTES = 64 << 20
+_REPORT_TIMES_INPUT = 4
+_GRACE_S = 2.0
+_OUT_OF_MEMORY = ("memory allocation of", "out of memory", "bad_alloc", "MemoryError")
+
+
+class PageStuck(Exception):
+    """The child said nothing for longer than one page may take; only raised once a page was begun."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
+
+
+def run(job: Job, *, seconds: float, silence_s: float | None = None) -> Iterator[Event]:
+    """Parse in a child and yield what it reports, as it reports it.
+
+    The child is dead when this ends, however it ends; leave the iterator by exhausting or closing it.
+
+    Args:
+        job: What to parse.
+        seconds: Wall-clock time for the whole child.
+        silence_s: Longest time between two events after the first one; None for no such limit.
+
+    Raises:
+        RejectedInput: ``unsafe``: it took longer than ``seconds``, more memory than allowed, or reported without end.
+        PageStuck: It was silent for longer than ``silence_s``.
+        ChildDied: It ended without an answer.
+    """
+    child = subprocess.Popen(
+        [sys.executable, "-S", "-P", "-m", "pipeline.documents.child", str(os.getpid())],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=job.workdir,
+        env=_environment(job.workdir),
+        process_group=0,
+    )
+    try:
+        yield from _converse(child, job, seconds, silence_s)
+    finally:
+        _end(child)
+
+
+def _environment(workdir: Path) -> dict[str, str]:
+    root = str(Path(pipeline.__file__).parents[1])
+    return {
+        # -S skips the site machinery (40 ms of a 150 ms start); what it would have found is passed on.
+        "PYTHONPATH": os.pathsep.join([root, *(entry for entry in sys.path if entry and entry != root)]),
+        "PATH": "/usr/bin:/bin",
+        "LANG": "C.UTF-8",
+        "HOME": str(workdir),
+        "TMPDIR": str(workdir),
+        "PYTHONIOENCODING": "utf-8",
+        # Every arena reserves 64 MB of address space, which RLIMIT_AS counts.
+        "MALLOC_ARENA_MAX": "1",
+        "RAYON_NUM_THREADS": "1",
+        "TOKIO_WORKER_THREADS": "1",
+    }
+
+
+def _converse(
+    child: subprocess.Popen[bytes], job: Job, seconds: float, silence_s: float | None
+) -> Iterator[Event]:
+    _ask(child, job)
+    started = heard = time.monotonic()
+    tail = b""
+    pending = bytearray()
+    reported, limit = 0, max(_REPORT_FLOOR_BYTES, _REPORT_TIMES_INPUT * job.limits.max_bytes)
+    spoke = False
+    with selectors.DefaultSelector() as selector:
+        for stream in (child.stdout, child.stderr):
+            if stream is not None:
+                selector.register(stream, selectors.EVENT_READ)
+        while selector.get_map():
+            now = time.monotonic()
+            left = started + seconds - now
+            if left <= 0:
+                raise RejectedInput("unsafe", f"not parsed within limits.parse_seconds = {job.limits.parse_seconds}")
+            if spoke and silence_s is not None:
+                left = min(left, heard + silence_s - now)
+                if left <= 0:
+                    raise PageStuck(silence_s)
+            for key, _ in selector.select(left):
+                data = os.read(key.fd, _READ_BYTES)
+                if not data:
+                    selector.unregister(key.fileobj)
+                elif key.fileobj is child.stderr:
+                    tail = (tail + data)[-_STDERR_TAIL_BYTES:]
+                else:
+                    reported += len(data)
+                    if reported > limit:
+                        raise RejectedInput("unsafe", f"holds more than {limit >> 20} MB of text")
+                    pending += data
+                    while (newline := pending.find(b"\n")) >= 0:
+                        line = bytes(pending[:newline])
+                        del pending[: newline + 1]
+                        spoke, heard = True, time.monotonic()
+                        yield from_line(line)
+                        # The caller's own work between two events is not the child's silence.
+                        heard = time.monotonic()
+    _judge(child, job, tail)
+
+
+def _ask(child: subprocess.Popen[bytes], job: Job) -> None:
+    assert child.stdin is not None  # noqa: S101 -- it was asked for
+    try:
+        child.stdin.write(to_line(job))
+        child.stdin.close()
+    except BrokenPipeError:
+        # It died while starting; how is told by its exit.
+        return
+
+
+def _judge(child: subprocess.Popen[bytes], job: Job, tail: bytes) -> None:
+    try:
+        code = child.wait(_GRACE_S)
+    except subprocess.TimeoutExpired:
+        # Its pipes are closed, so nothing more can come of it.
+        raise ChildDied("exited", "it closed its pipes and stayed") from None
+    if code == 0:
+        return
+    said = tail.decode("utf-8", "replace").strip()
+    last = said.splitlines()[-1][:300] if said else ""
+    if any(sign in said for sign in _OUT_OF_MEMORY):
+        raise RejectedInput("unsafe", f"needs more memory than limits.parse_memory_mb = {job.limits.parse_memory_mb}")
+    if code == -signal.SIGXCPU:
+        raise RejectedInput("unsafe", f"not parsed within limits.parse_seconds = {job.limits.parse_seconds}")
+    if code == -signal.SIGKILL:
+        raise ChildDied("killed", "SIGKILL from outside, as the system does when memory runs out")
+    if code < 0:
+        name = signal.Signals(-code).name
+        raise ChildDied("crashed", f"{name}: {last}" if last else name)
+    raise ChildDied("exited", f"status {code}: {last}" if last else f"status {code}")
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    if child.poll() is None:
+        try:
+            os.killpg(child.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            child.kill()
+    child.wait()
+    for stream in (child.stdin, child.stdout, child.stderr):
+        if stream is not None and not stream.closed:
+            stream.close()

@@ -1,0 +1,156 @@
+"""The media type of a file, told from its bytes.
+
+Every enqueued file passes here, so it is cheap: the first 64 KB, and a container's directory. The name is believed in
+one case only: among kinds of text that look alike (Markdown, CSV, plain).
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from pipeline.documents import media
+from pipeline.documents.containers import ole_media_type, zip_media_type
+from pipeline.documents.encodings import looks_like_text, start_as_text
+from pipeline.domain.errors import RejectedInput
+
+__all__ = ["sniff"]
+
+_HEAD_BYTES = 65_536
+_PDF_WITHIN = 1024
+
+_MAGIC: tuple[tuple[bytes, str], ...] = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+    (b"II*\x00", "image/tiff"),
+    (b"MM\x00*", "image/tiff"),
+    (b"II+\x00", "image/tiff"),
+    (b"MM\x00+", "image/tiff"),
+    (b"{\\rtf", media.RTF),
+)
+_REFUSED: tuple[tuple[bytes, str], ...] = (
+    (b"\x1f\x8b", "a gzip archive; unpack it and enqueue what is in it"),
+    (b"BZh", "a bzip2 archive; unpack it and enqueue what is in it"),
+    (b"\xfd7zXZ\x00", "an xz archive; unpack it and enqueue what is in it"),
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive; unpack it and enqueue what is in it"),
+    (b"Rar!\x1a\x07", "a RAR archive; unpack it and enqueue what is in it"),
+    (b"\x28\xb5\x2f\xfd", "a zstd archive; unpack it and enqueue what is in it"),
+    (b"\x7fELF", "a program"),
+    (b"MZ\x90", "a program"),
+    (b"OggS", "a sound or video file"),
+    (b"ID3", "a sound file"),
+    (b"fLaC", "a sound file"),
+    (b"SQLite format 3\x00", "an SQLite database"),
+)
+_TAR_AT = 257
+_MP4_AT = 4
+_OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+
+_BY_SUFFIX: dict[str, str] = {
+    ".md": media.MARKDOWN,
+    ".markdown": media.MARKDOWN,
+    ".mdx": media.MARKDOWN,
+    ".csv": media.CSV,
+    ".tsv": media.TSV,
+    ".tab": media.TSV,
+    ".json": media.JSON,
+    ".jsonl": media.JSONL,
+    ".ndjson": media.JSONL,
+    ".html": media.HTML,
+    ".htm": media.HTML,
+    ".xhtml": media.HTML,
+    ".xml": media.XML,
+    ".eml": media.EML,
+}
+_HTML = re.compile(r"<!doctype\s+html|<html[\s>]|<head[\s>]|<body[\s>]", re.IGNORECASE)
+_XML_START = re.compile(r"<\?xml[\s?]")
+_FIRST_TAG = re.compile(r"<\s*([A-Za-z_][\w.:-]*)")
+_MAIL_HEADER = re.compile(r"^([A-Za-z][A-Za-z0-9-]{1,60}):[ \t]?\S", re.MULTILINE)
+_MAIL_HEADERS = frozenset(
+    {"from", "to", "subject", "date", "message-id", "received", "mime-version", "return-path", "delivered-to"}
+)
+
+
+def sniff(path: Path) -> str:
+    """Tell a file's media type from its bytes.
+
+    Args:
+        path: The file; its name only decides between kinds of text.
+
+    Returns:
+        A media type that one of the readers takes. A damaged file of a known kind has that kind: reading it says
+        what is wrong.
+
+    Raises:
+        RejectedInput: ``unsupported``: no reader takes such a file.
+        OSError: The file can't be read.
+    """
+    with path.open("rb") as file:
+        head = file.read(_HEAD_BYTES)
+    media_type = _binary_kind(path, head)
+    if media_type is None:
+        media_type = _text_kind(path, head)
+    if media_type == media.ZIP:
+        raise RejectedInput("unsupported", "a ZIP archive; unpack it and enqueue what is in it")
+    return media_type
+
+
+def _binary_kind(path: Path, head: bytes) -> str | None:
+    if b"%PDF-" in head[:_PDF_WITHIN]:
+        return media.PDF
+    for magic, media_type in _MAGIC:
+        if head.startswith(magic):
+            return media_type
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
+        return "image/webp"
+    # "BM" alone starts many a text; a bitmap's two reserved words are zero.
+    if head[:2] == b"BM" and len(head) > 26 and head[6:10] == b"\x00\x00\x00\x00":
+        return "image/bmp"
+    if head[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
+        return zip_media_type(path, head)
+    if head.startswith(_OLE):
+        return _ole(path)
+    for magic, what in _REFUSED:
+        if head.startswith(magic):
+            raise RejectedInput("unsupported", what)
+    if head[_TAR_AT : _TAR_AT + 5] == b"ustar":
+        raise RejectedInput("unsupported", "a tar archive; unpack it and enqueue what is in it")
+    if head[_MP4_AT : _MP4_AT + 4] == b"ftyp":
+        raise RejectedInput("unsupported", "a video or an image of a kind that is not read (MP4, HEIC, AVIF)")
+    return None
+
+
+def _ole(path: Path) -> str:
+    media_type = ole_media_type(path)
+    if media_type is None:
+        raise RejectedInput("unsupported", "an OLE file of an unknown kind (not Word, Excel, PowerPoint or Outlook)")
+    return media_type
+
+
+def _text_kind(path: Path, head: bytes) -> str:
+    if not looks_like_text(head):
+        raise RejectedInput("unsupported", "binary data of an unknown kind")
+    text = start_as_text(head).lstrip()
+    by_name = _BY_SUFFIX.get(path.suffix.lower())
+    if _XML_START.match(text):
+        return media.HTML if _HTML.search(text[:2000]) else media.XML
+    if text.startswith("<") and _HTML.search(text[:4000]):
+        return media.HTML
+    if by_name is not None:
+        return by_name
+    if _is_mail(text):
+        return media.EML
+    if text.startswith("<") and len(_FIRST_TAG.findall(text[:4000])) >= 3 and text.count("</") >= 2:
+        return media.HTML
+    return media.PLAIN
+
+
+def _is_mail(text: str) -> bool:
+    headers, _, _ = text.replace("\r\n", "\n").partition("\n\n")
+    first = _MAIL_HEADER.match(headers)
+    if first is None:
+        return False
+    found = {name.lower() for name in _MAIL_HEADER.findall(headers)} & _MAIL_HEADERS
+    return len(found) >= 3 and "from" in found

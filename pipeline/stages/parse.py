@@ -1,0 +1,129 @@
+"""The parse stage: a file in, its pages out. CPU only, in a child process, no model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from pipeline.documents import sandbox
+from pipeline.documents.job import Begun, Ended, Event, Job, Opened, Rejected
+from pipeline.domain.document import Limits, ParsedDocument, ParsedPage, TextFormat, TextQuality
+from pipeline.domain.errors import ChildDied, Failure, RejectedInput
+
+__all__ = ["VERSION", "ImagePolicy", "parse"]
+
+VERSION = "1"
+
+ImagePolicy = Literal["needed", "all"]
+
+# A page that takes this share of parse_seconds is stuck; no page of a sane file takes more than a minute.
+_PAGE_SHARE = 0.25
+_PAGE_MIN_S, _PAGE_MAX_S = 5.0, 60.0
+# Each bad page costs a child or two: a file with more of them is hostile or hopeless.
+_MAX_BAD_PAGES = 10
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What has come out of the children of one parse so far."""
+
+    pages: dict[int, ParsedPage] = field(default_factory=dict)
+    title: str | None = None
+    count: int = 0
+    current: int | None = None
+    ended: bool = False
+
+    def take(self, event: Event) -> None:
+        match event:
+            case Opened(pages=count, title=title):
+                self.count, self.title = count, title
+            case Begun(number=number):
+                self.current = number
+            case ParsedPage():
+                self.pages[event.number] = event
+                self.current = None
+            case Rejected(kind=kind, detail=detail):
+                raise RejectedInput(kind, detail)
+            case Ended(title=title):
+                self.title = self.title or title
+                self.ended = True
+
+    def fail_current(self, kind: str, detail: str) -> int:
+        """Give up on the page that was being read; returns the page to go on with."""
+        number = self.current
+        assert number is not None  # noqa: S101 -- the callers looked
+        failure = Failure(kind, f"page {number} {detail}")
+        self.pages[number] = ParsedPage(number, "", TextFormat.PLAIN, TextQuality.NONE, failure=failure)
+        self.current = None
+        return number + 1
+
+
+def parse(
+    path: Path,
+    media_type: str,
+    limits: Limits,
+    *,
+    workdir: Path,
+    password: str | None = None,
+    image_policy: ImagePolicy = "needed",
+) -> ParsedDocument:
+    """Parse a file in a limited child process. Blocks; call it from a thread that lives until it returns.
+
+    A page on which the child dies is tried once more in a fresh child, then marked as failed; the others are kept.
+
+    Args:
+        path: The file; only read.
+        media_type: What ``documents.sniff`` said.
+        limits: What the parse may take.
+        workdir: An empty folder; the page images are left in it.
+        password: For encrypted files.
+        image_policy: ``needed`` renders pages whose own text can't be believed or that show figures; ``all`` each one.
+
+    Raises:
+        RejectedInput: The file can't be taken: ``password_required``, ``corrupt``, ``unsafe``, ``unsupported`` or
+            ``too_large``.
+        ChildDied: The child died without telling on which page; the unit's lease counts as lost.
+        OSError: The file or the folder can't be used.
+    """
+    size = path.stat().st_size
+    if size > limits.max_bytes:
+        raise RejectedInput("too_large", f"{size} bytes; limits.max_bytes = {limits.max_bytes}")
+    path, workdir = path.resolve(), workdir.resolve()
+    progress = _Progress()
+    deadline = time.monotonic() + limits.parse_seconds
+    silence_s = min(max(_PAGE_SHARE * limits.parse_seconds, _PAGE_MIN_S), _PAGE_MAX_S)
+    first, suspect = 1, None
+    while not progress.ended:
+        job = Job(path, media_type, limits, workdir, password, image_policy, first_page=first)
+        try:
+            for event in _events(job, deadline, silence_s):
+                progress.take(event)
+        except sandbox.PageStuck as exc:
+            if progress.current is None:
+                raise RejectedInput("unsafe", f"nothing was parsed for {exc.seconds:.0f} s") from exc
+            first = progress.fail_current("unsafe", f"was not parsed within {exc.seconds:.0f} s")
+        except ChildDied as exc:
+            if progress.current is None:
+                raise
+            if progress.current != suspect:
+                # Perhaps it was killed from outside: the same page once more, alone at the start of a new child.
+                first = suspect = progress.current
+                continue
+            first = progress.fail_current("corrupt", f"ends the parser ({exc.kind}: {exc.detail})")
+        else:
+            if not progress.ended:
+                raise ChildDied("exited", "it stopped before the end of the file")
+        bad = sum(page.failure is not None for page in progress.pages.values())
+        if bad > _MAX_BAD_PAGES:
+            raise RejectedInput("corrupt", f"more than {_MAX_BAD_PAGES} pages can't be parsed")
+        if first > progress.count > 0:
+            break
+    pages = tuple(progress.pages[number] for number in sorted(progress.pages))
+    return ParsedDocument(media_type, progress.title, pages)
+
+
+def _events(job: Job, deadline: float, silence_s: float) -> Iterator[Event]:
+    return sandbox.run(job, seconds=max(0.0, deadline - time.monotonic()), silence_s=silence_s)

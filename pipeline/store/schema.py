@@ -24,6 +24,7 @@ from sqlalchemy import (
     LargeBinary,
     MetaData,
     Numeric,
+    Sequence,
     SmallInteger,
     Text,
     UniqueConstraint,
@@ -39,6 +40,7 @@ from pipeline.domain.run import ACTIVE_RUN_STATES, RunState
 from pipeline.domain.unit import Stage, UnitState
 
 __all__ = [
+    "WAKES",
     "Attempt",
     "Base",
     "Batch",
@@ -85,6 +87,10 @@ class Base(DeclarativeBase):
         bytes: LargeBinary,
         UUID: Uuid,
     }
+
+
+WAKES = Sequence("wake_seq", metadata=Base.metadata)
+"""Numbers the slices that are handed to the broker."""
 
 
 class Installation(Base):
@@ -180,6 +186,8 @@ class Run(Base):
         Index("ix_run_parked", "resume_at", postgresql_where=sql("state = 'parked'")),
         Index(None, "document_id", "id"),
         Index(None, "batch_id"),
+        # Deleting a run looks here for the runs that redo it.
+        Index(None, "redo_of_id", postgresql_where=sql("redo_of_id is not null")),
         Index(None, "state"),
     )
 
@@ -227,6 +235,8 @@ class Page(Base):
     width_pt: Mapped[float]
     height_pt: Mapped[float]
     image_digest: Mapped[str | None] = mapped_column(ForeignKey("blob.digest"), index=True)
+    image_media_type: Mapped[str | None]
+    image_purged: Mapped[bool] = mapped_column(server_default=sql("false"))
 
 
 class Unit(Base):

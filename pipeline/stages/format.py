@@ -1,0 +1,95 @@
+"""Format: a page's description and text layer → canonical Markdown."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from pipeline.domain.call import Answer
+from pipeline.domain.digest import digest_of, text_digest
+from pipeline.domain.document import TextFormat
+from pipeline.failover.records import CallContext
+from pipeline.failover.target import Needs
+from pipeline.failover.upstream import ChatRequest, Message, Reply, TextPart
+from pipeline.stages.describe import refusal_in
+from pipeline.stages.ports import ChatModel, ReplyCheck, estimate_tokens
+from pipeline.stages.prompts import load_prompt
+
+__all__ = ["VERSION", "FormatInput", "format_page", "lost_share"]
+
+VERSION = 1
+
+_WORD = re.compile(r"\w{3,}")
+_FENCE = re.compile(r"\A```(?:markdown|md)?[ \t]*\n(.*)\n```\Z", re.DOTALL)
+_MIN_WORDS = 20
+_MAX_LOST = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class FormatInput:
+    """One page's material; ``text`` is empty when the text layer can't be believed."""
+
+    page_number: int
+    title: str | None
+    description: str | None = field(repr=False)
+    text: str = field(repr=False)
+    text_format: TextFormat = TextFormat.PLAIN
+
+
+def lost_share(source: str, result: str) -> float:
+    """The share of the source's distinct words (three letters or more) that the result no longer has; 0 to 1."""
+    words = set(_WORD.findall(source.casefold()))
+    if len(words) < _MIN_WORDS:
+        return 0.0
+    return 1 - len(words & set(_WORD.findall(result.casefold()))) / len(words)
+
+
+def _keeps(source: str) -> ReplyCheck:
+    def check(reply: Reply) -> str | None:
+        refused = refusal_in(reply.text)
+        if refused:
+            return f"the answer declines the task ({refused!r})"
+        lost = lost_share(source, reply.text)
+        return f"the answer lost {lost:.0%} of the page's words" if lost > _MAX_LOST else None
+
+    return check
+
+
+def _unfenced(markdown: str) -> str:
+    text = markdown.strip()
+    match = _FENCE.match(text)
+    # A fence inside means that the outer one may belong to the page.
+    return match.group(1).strip() if match and "```" not in match.group(1) else text
+
+
+async def format_page(page: FormatInput, llm: ChatModel, context: CallContext) -> Answer[str]:
+    """Have a language model write a page as Markdown.
+
+    Raises:
+        ChainExhausted: No target of the role answered.
+    """
+    prompt = load_prompt("format")
+    parts = [f"Document: {page.title}"] if page.title else []
+    if page.description:
+        parts.append(f"<description>\n{page.description}\n</description>")
+    if page.text.strip():
+        parts.append(f"<text_layer>\n{page.text}\n</text_layer>")
+    material = "\n\n".join(parts)
+    source = page.text if page.text.strip() else page.description or ""
+    request = ChatRequest(
+        stage="format",
+        messages=(Message("system", (TextPart(prompt),)), Message("user", (TextPart(material),))),
+        inputs={
+            "description": page.description,
+            "text": page.text,
+            "text_format": page.text_format.value,
+            "page_number": page.page_number,
+            "title": page.title,
+        },
+        input_digest=digest_of(text_digest(material)),
+        needs=Needs(tokens_in=estimate_tokens(prompt, material), tokens_out=estimate_tokens(source)),
+    )
+    answer = await llm.chat(request, context, _keeps(source))
+    return Answer(
+        _unfenced(answer.value.text), answer.target, answer.position, answer.degraded, answer.tries, answer.usage
+    )

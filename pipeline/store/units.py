@@ -1,0 +1,412 @@
+"""Units: making, claiming, renewing, ending and parking them. Each change of state is one guarded statement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, cast
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, CursorResult, Update, and_, case, func, or_, select, update
+from sqlalchemy.dialects.postgresql import array, insert
+from sqlalchemy.orm import Session, aliased
+
+from pipeline.domain.errors import Failure
+from pipeline.domain.unit import Stage, UnitState
+from pipeline.store.schema import Run, Unit
+
+__all__ = [
+    "Claimed",
+    "NewUnit",
+    "Result",
+    "add_rejections",
+    "claim_units",
+    "create_units",
+    "expire_leases",
+    "fail_unit",
+    "finish_unit",
+    "give_back",
+    "lose_lease",
+    "mark_reused",
+    "park_pending",
+    "park_unit",
+    "renew_leases",
+    "reuse_units",
+    "wake_parked",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class NewUnit:
+    """A unit to make; ``digest`` identifies its input under the run's recipe (None where nothing is reused)."""
+
+    ordinal: int
+    digest: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A unit that this worker holds the lease of."""
+
+    id: int
+    run_id: int
+    stage: Stage
+    ordinal: int
+    token: UUID
+    lost_leases: int = 0
+    calls: int = 0
+    digest: str | None = None
+    rejected_by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What ended a unit well.
+
+    Attributes:
+        output: Kept on the row, for reuse by digest; None where the result lives in other tables.
+        calls: Calls of this lease that returned content.
+    """
+
+    output: dict[str, Any] | None = None
+    answered_by: str | None = None
+    degraded: bool = False
+    calls: int = 0
+
+
+_FREE: dict[str, Any] = {"lease_token": None, "lease_expires_at": None, "leased_by": None, "leased_at": None}
+
+
+def _changed(session: Session, statement: Update) -> int:
+    result = session.execute(statement.execution_options(synchronize_session=False))
+    return cast("CursorResult[Any]", result).rowcount
+
+
+def _held(unit: Claimed) -> ColumnElement[bool]:
+    return and_(Unit.id == unit.id, Unit.lease_token == unit.token, Unit.state == UnitState.LEASED.value)
+
+
+def create_units(session: Session, run: Run, stage: Stage, units: Iterable[NewUnit]) -> int:
+    """Make pending units of a run; those that exist already are left alone. Returns how many are new."""
+    rows = [
+        {
+            "run_id": run.id,
+            "collection_id": run.collection_id,
+            "priority": run.priority,
+            "queued_at": run.queued_at,
+            "stage": stage.value,
+            "ordinal": unit.ordinal,
+            "input_digest": unit.digest,
+        }
+        for unit in units
+    ]
+    if not rows:
+        return 0
+    made = session.scalars(
+        insert(Unit).on_conflict_do_nothing(index_elements=["run_id", "stage", "ordinal"]).returning(Unit.id), rows
+    )
+    return len(made.all())
+
+
+def reuse_units(session: Session, run: Run, stage: Stage, ordinals: Sequence[int] | None = None) -> list[Unit]:
+    """End pending or leased units whose result is already known in this collection; returns them, in order.
+
+    A degraded result is not good enough for a run that redoes degraded units, and nothing is reused from the stage
+    that a run was requeued from.
+    """
+    if run.redo_from is not None and list(Stage).index(stage) >= list(Stage).index(Stage(run.redo_from)):
+        return []
+    source = aliased(Unit)
+    candidates = (
+        select(
+            source.input_digest,
+            source.output,
+            source.degraded,
+            source.answered_by,
+            func.row_number().over(partition_by=source.input_digest, order_by=(source.degraded, source.id)).label("n"),
+        )
+        .where(
+            source.collection_id == run.collection_id,
+            source.stage == stage.value,
+            source.state == UnitState.DONE.value,
+            source.output.is_not(None),
+            source.input_digest.in_(
+                select(Unit.input_digest).where(
+                    Unit.run_id == run.id,
+                    Unit.stage == stage.value,
+                    Unit.state.in_((UnitState.PENDING.value, UnitState.LEASED.value)),
+                )
+            ),
+            ~source.degraded if run.primary_only else source.id.is_not(None),
+        )
+        .subquery()
+    )
+    where = [
+        Unit.run_id == run.id,
+        Unit.stage == stage.value,
+        Unit.state.in_((UnitState.PENDING.value, UnitState.LEASED.value)),
+        Unit.input_digest == candidates.c.input_digest,
+        candidates.c.n == 1,
+    ]
+    if ordinals is not None:
+        where.append(Unit.ordinal.in_(ordinals))
+    rows = session.scalars(
+        update(Unit)
+        .where(*where)
+        .values(
+            state=UnitState.DONE.value,
+            output=candidates.c.output,
+            degraded=candidates.c.degraded,
+            answered_by=candidates.c.answered_by,
+            reused=True,
+            finished_at=func.now(),
+            **_FREE,
+        )
+        .returning(Unit)
+        .execution_options(synchronize_session=False, populate_existing=True)
+    ).all()
+    return sorted(rows, key=lambda unit: unit.ordinal)
+
+
+def mark_reused(
+    session: Session, run_id: int, stage: Stage, ordinals: Sequence[int], output: dict[str, Any] | None = None
+) -> None:
+    """End pending or leased units whose result another table already holds (pages, vectors)."""
+    _changed(
+        session,
+        update(Unit)
+        .where(
+            Unit.run_id == run_id,
+            Unit.stage == stage.value,
+            Unit.ordinal.in_(ordinals),
+            Unit.state.in_((UnitState.PENDING.value, UnitState.LEASED.value)),
+        )
+        .values(state=UnitState.DONE.value, reused=True, output=output, finished_at=func.now(), **_FREE),
+    )
+
+
+def claim_units(
+    session: Session, run_id: int, stage: Stage, ordinals: Sequence[int], *, worker: str, lease_s: float
+) -> list[Claimed]:
+    """Lease the pending units among ``ordinals``. The caller holds the run FOR SHARE and has seen it running."""
+    free = (
+        select(Unit.id)
+        .where(
+            Unit.run_id == run_id,
+            Unit.stage == stage.value,
+            Unit.state == UnitState.PENDING.value,
+            Unit.ordinal.in_(ordinals),
+        )
+        .order_by(Unit.ordinal)
+        .with_for_update(skip_locked=True)
+        .cte("free")
+    )
+    rows = session.execute(
+        update(Unit)
+        .where(Unit.id == free.c.id)
+        .values(
+            state=UnitState.LEASED.value,
+            lease_token=func.gen_random_uuid(),
+            lease_expires_at=func.now() + timedelta(seconds=lease_s),
+            leased_at=func.now(),
+            leased_by=worker,
+            resume_at=None,
+        )
+        .returning(
+            Unit.id,
+            Unit.ordinal,
+            Unit.lease_token,
+            Unit.lost_leases,
+            Unit.calls,
+            Unit.input_digest,
+            Unit.rejected_by,
+        )
+        .execution_options(synchronize_session=False)
+    ).all()
+    claimed = [
+        Claimed(
+            r.id, run_id, stage, r.ordinal, r.lease_token, r.lost_leases, r.calls, r.input_digest, tuple(r.rejected_by)
+        )
+        for r in rows
+        if r.lease_token is not None
+    ]
+    return sorted(claimed, key=lambda unit: unit.ordinal)
+
+
+def renew_leases(session: Session, units: Sequence[Claimed], *, lease_s: float, hard_deadline_s: float) -> set[int]:
+    """Hold the leases for another ``lease_s``, but never past ``hard_deadline_s`` after the claim: a hang expires.
+
+    Returns:
+        The ids of the units that are still held; the others were taken away.
+    """
+    if not units:
+        return set()
+    held = or_(*[_held(unit) for unit in units])
+    limit = Unit.leased_at + timedelta(seconds=hard_deadline_s)
+    return set(
+        session.scalars(
+            update(Unit)
+            .where(held)
+            .values(lease_expires_at=func.least(func.now() + timedelta(seconds=lease_s), limit))
+            .returning(Unit.id)
+            .execution_options(synchronize_session=False)
+        )
+    )
+
+
+def finish_unit(session: Session, unit: Claimed, result: Result) -> bool:
+    """End a unit well; False when the lease is no longer ours (the late answer is dropped)."""
+    return bool(
+        _changed(
+            session,
+            update(Unit)
+            .where(_held(unit))
+            .values(
+                state=UnitState.DONE.value,
+                output=result.output,
+                answered_by=result.answered_by,
+                degraded=result.degraded,
+                calls=Unit.calls + result.calls,
+                finished_at=func.now(),
+                **_FREE,
+            ),
+        )
+    )
+
+
+def fail_unit(session: Session, unit: Claimed, failure: Failure, calls: int = 0) -> bool:
+    """End a unit for good without a result; False when the lease is no longer ours."""
+    return bool(
+        _changed(
+            session,
+            update(Unit)
+            .where(_held(unit))
+            .values(
+                state=UnitState.FAILED.value,
+                failure_kind=failure.kind,
+                failure_detail=failure.detail,
+                calls=Unit.calls + calls,
+                finished_at=func.now(),
+                **_FREE,
+            ),
+        )
+    )
+
+
+def park_unit(session: Session, unit: Claimed, resume_at: datetime | None, calls: int = 0) -> bool:
+    """Put a unit aside until a target is back; False when the lease is no longer ours."""
+    return bool(
+        _changed(
+            session,
+            update(Unit)
+            .where(_held(unit))
+            .values(
+                state=UnitState.PARKED.value,
+                resume_at=resume_at,
+                dispatched_at=None,
+                calls=Unit.calls + calls,
+                **_FREE,
+            ),
+        )
+    )
+
+
+def park_pending(
+    session: Session, run_id: int, stage: Stage, ordinals: Sequence[int], resume_at: datetime | None
+) -> int:
+    """Park a slice's pending units in one statement (their whole chain is cooling; no lease, no call, no row)."""
+    return _changed(
+        session,
+        update(Unit)
+        .where(
+            Unit.run_id == run_id,
+            Unit.stage == stage.value,
+            Unit.state == UnitState.PENDING.value,
+            Unit.ordinal.in_(ordinals),
+        )
+        .values(state=UnitState.PARKED.value, resume_at=resume_at, dispatched_at=None),
+    )
+
+
+def add_rejections(session: Session, unit: Claimed, targets: Iterable[str]) -> None:
+    """Remember the targets that rejected this very input: it is never paid for there again."""
+    fresh = sorted(set(targets) - set(unit.rejected_by))
+    if fresh:
+        _changed(
+            session,
+            update(Unit).where(Unit.id == unit.id).values(rejected_by=Unit.rejected_by.op("||")(array(fresh))),
+        )
+
+
+def give_back(session: Session, units: Sequence[Claimed]) -> int:
+    """Return unfinished units to the pending ones, without a mark against them (drain, full target, shutdown)."""
+    if not units:
+        return 0
+    return _changed(
+        session,
+        update(Unit)
+        .where(or_(*[_held(unit) for unit in units]))
+        .values(state=UnitState.PENDING.value, dispatched_at=None, **_FREE),
+    )
+
+
+def _lost(max_lost: int) -> dict[str, Any]:
+    poison = Unit.lost_leases + 1 >= max_lost
+    return {
+        "state": case((poison, UnitState.FAILED.value), else_=UnitState.PENDING.value),
+        "failure_kind": case((poison, "poison"), else_=None),
+        "failure_detail": case((poison, f"its worker died {max_lost} times while it worked on it"), else_=None),
+        "finished_at": case((poison, func.now()), else_=None),
+        "lost_leases": Unit.lost_leases + 1,
+        "dispatched_at": None,
+        **_FREE,
+    }
+
+
+def lose_lease(session: Session, unit: Claimed, max_lost: int) -> bool:
+    """Count a lost lease (a dead parse child is one); at ``max_lost`` the unit is failed as poison."""
+    return bool(_changed(session, update(Unit).where(_held(unit)).values(**_lost(max_lost))))
+
+
+def expire_leases(session: Session, max_lost: int, limit: int = 500) -> list[tuple[int, int, str]]:
+    """Take back the leases that ran out; returns (run id, unit id, new state) of each.
+
+    The runs are locked by the caller afterwards, one by one; here only units are touched, so no order is broken.
+    """
+    expired = (
+        select(Unit.id)
+        .where(Unit.state == UnitState.LEASED.value, Unit.lease_expires_at < func.now())
+        .order_by(Unit.lease_expires_at)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+        .cte("expired")
+    )
+    rows = session.execute(
+        update(Unit)
+        .where(Unit.id == expired.c.id)
+        .values(**_lost(max_lost))
+        .returning(Unit.run_id, Unit.id, Unit.state)
+        .execution_options(synchronize_session=False)
+    ).all()
+    return [(row.run_id, row.id, row.state) for row in rows]
+
+
+def wake_parked(session: Session, run_id: int, stage: Stage | None, limit: int) -> int:
+    """Make parked units of a run pending again, by ordinal; returns how many."""
+    chosen = (
+        select(Unit.id)
+        .where(Unit.run_id == run_id, Unit.state == UnitState.PARKED.value)
+        .order_by(Unit.id)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
+    )
+    if stage is not None:
+        chosen = chosen.where(Unit.stage == stage.value)
+    picked = chosen.cte("picked")
+    return _changed(
+        session,
+        update(Unit)
+        .where(Unit.id == picked.c.id)
+        .values(state=UnitState.PENDING.value, resume_at=None, dispatched_at=None),
+    )

@@ -1,0 +1,154 @@
+"""The window: which units have been handed to the broker, and which are next.
+
+Slices are counted from rows (``dispatched_at`` with a time to live, and leases), never from a counter or from Redis.
+The query walks an index per collection, so its cost does not grow with the backlog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from sqlalchemy import func, select, text, update
+from sqlalchemy.orm import Session
+
+from pipeline.domain.unit import Stage, UnitState
+from pipeline.store.schema import Unit
+
+__all__ = [
+    "Ready",
+    "Slice",
+    "forget_stale_wakes",
+    "mark_dispatched",
+    "outstanding_slices",
+    "ready_units",
+    "scan_lock",
+    "unmark_dispatched",
+]
+
+_SCAN_LOCK = 0x71DE6A7E01
+_WAIT_LOCK = 0x71DE6A7E02
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """What a message carries: ids only. Losing it loses nothing; a duplicate finds nothing to claim."""
+
+    run_id: int
+    document_id: UUID
+    stage: Stage
+    ordinals: tuple[int, ...]
+    wake: int
+    priority: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A unit that is pending and not in the window."""
+
+    id: int
+    run_id: int
+    document_id: UUID
+    ordinal: int
+    priority: int
+    lost_leases: int
+
+
+def scan_lock(session: Session) -> bool:
+    """Become the one dispatcher that scans, until the transaction ends; False when another will scan after us.
+
+    One scans and one waits; whoever comes while somebody waits may leave, since the waiting one has not looked yet
+    and will see what we committed. (Four scanning at once gave no duplicates but mostly short batches.)
+    """
+    if session.scalar(select(func.pg_try_advisory_xact_lock(_SCAN_LOCK))):
+        return True
+    if not session.scalar(select(func.pg_try_advisory_lock(_WAIT_LOCK))):
+        return False
+    try:
+        session.execute(select(func.pg_advisory_xact_lock(_SCAN_LOCK)))
+    finally:
+        # Let go before looking, so that who commits from now on finds a free waiting place.
+        session.execute(select(func.pg_advisory_unlock(_WAIT_LOCK)))
+    return True
+
+
+_OUTSTANDING = text(
+    """
+    select count(distinct wake) from (
+        select wake from unit
+        where stage = :stage and state = 'pending' and dispatched_at > now() - make_interval(secs => :ttl_s)
+        union all
+        select wake from unit where stage = :stage and state = 'leased'
+    ) handed_out
+    """
+)
+
+_READY = text(
+    """
+    select ready.id, ready.run_id, run.document_id, ready.ordinal, ready.priority, ready.lost_leases
+    from collection
+    cross join lateral (
+        select unit.*, row_number() over (order by unit.priority desc, unit.queued_at, unit.id) as turn
+        from (
+            select id, run_id, ordinal, priority, queued_at, lost_leases from unit
+            where stage = :stage and collection_id = collection.id and state = 'pending' and dispatched_at is null
+            order by priority desc, queued_at, id
+            limit :most
+        ) unit
+    ) ready
+    join run on run.id = ready.run_id
+    order by ready.priority desc, (ready.turn - 1) / :slice_units, ready.queued_at, ready.id
+    limit :most
+    """
+)
+
+
+def outstanding_slices(session: Session, stage: Stage, wake_ttl_s: float) -> int:
+    """Slices of a stage that were handed out and have neither ended nor outlived their wake."""
+    count: int = session.execute(_OUTSTANDING, {"stage": stage.value, "ttl_s": wake_ttl_s}).scalar_one()
+    return count
+
+
+def ready_units(session: Session, stage: Stage, most: int, slice_units: int) -> list[Ready]:
+    """The next units: priority first, then round-robin over collections (a slice a turn), then age."""
+    rows = session.execute(_READY, {"stage": stage.value, "most": most, "slice_units": slice_units})
+    return [Ready(r.id, r.run_id, r.document_id, r.ordinal, r.priority, r.lost_leases) for r in rows]
+
+
+def mark_dispatched(session: Session, unit_ids: Sequence[int]) -> int:
+    """Put units into the window under a new wake number, which it returns."""
+    wake: int = session.execute(text("select nextval('wake_seq')")).scalar_one()
+    session.execute(
+        update(Unit)
+        .where(Unit.id.in_(unit_ids), Unit.state == UnitState.PENDING.value)
+        .values(dispatched_at=func.now(), wake=wake)
+        .execution_options(synchronize_session=False)
+    )
+    return wake
+
+
+def unmark_dispatched(session: Session, wakes: Sequence[int]) -> None:
+    """Take slices out of the window that could not be published."""
+    session.execute(
+        update(Unit)
+        .where(Unit.wake.in_(wakes), Unit.state == UnitState.PENDING.value, Unit.dispatched_at.is_not(None))
+        .values(dispatched_at=None)
+        .execution_options(synchronize_session=False)
+    )
+
+
+def forget_stale_wakes(session: Session, stage: Stage, wake_ttl_s: float) -> int:
+    """Make units dispatchable again whose message was not heard of for too long; returns how many."""
+    rows = session.scalars(
+        update(Unit)
+        .where(
+            Unit.stage == stage.value,
+            Unit.state == UnitState.PENDING.value,
+            Unit.dispatched_at < func.now() - func.make_interval(0, 0, 0, 0, 0, 0, wake_ttl_s),
+        )
+        .values(dispatched_at=None)
+        .returning(Unit.id)
+        .execution_options(synchronize_session=False)
+    )
+    return len(rows.all())

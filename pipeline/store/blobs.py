@@ -1,0 +1,279 @@
+"""The blob store: originals and page images, by the SHA-256 of their bytes, outside the database.
+
+A blob is written once and never changed. Beside the blobs lie *secrets* (documents' passwords): they are no rows, so
+that no dump, query or message of ours ever holds one.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Protocol
+from urllib.parse import unquote, urlsplit
+
+from pipeline.domain.errors import ConfigError, RejectedInput, ServiceUnavailable
+
+__all__ = ["BlobStore", "FileBlobs", "StoredBlob", "digest_of", "open_blobs"]
+
+CHUNK_BYTES = 1 << 20
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_SECRET = re.compile(r"[A-Za-z0-9-]{1,64}")
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBlob:
+    """A blob in the store.
+
+    Attributes:
+        digest: SHA-256 of its bytes, in hex.
+        created: False when the store held it before.
+    """
+
+    digest: str
+    size_bytes: int
+    created: bool
+
+
+class BlobStore(Protocol):
+    """Content-addressed bytes. Every operation may raise ``ServiceUnavailable`` (full, forbidden, unreachable)."""
+
+    def put_path(self, path: Path) -> StoredBlob:
+        """Store a file's bytes. What is hashed is what is stored, even when somebody writes to the file meanwhile.
+
+        Raises:
+            OSError: ``path`` itself can't be read.
+        """
+        ...
+
+    def put_bytes(self, data: bytes) -> StoredBlob:
+        """Store bytes."""
+        ...
+
+    def read(self, digest: str) -> bytes:
+        """A blob's bytes.
+
+        Raises:
+            RejectedInput: ``blob_missing``: the store does not hold it.
+        """
+        ...
+
+    def local_path(self, digest: str) -> AbstractContextManager[Path]:
+        """A context in which the blob lies in a local file, for readers that need one. Never write to it.
+
+        Raises:
+            RejectedInput: ``blob_missing``: the store does not hold it.
+        """
+        ...
+
+    def exists(self, digest: str) -> bool: ...
+
+    def delete(self, digest: str) -> None:
+        """Remove a blob; one that is not there is no error. Only for blobs that no row refers to."""
+        ...
+
+    def put_secret(self, name: str, secret: str) -> None:
+        """Keep a document's password under the document's id."""
+        ...
+
+    def read_secret(self, name: str) -> str | None: ...
+
+    def delete_secret(self, name: str) -> None: ...
+
+
+def open_blobs(url: str) -> BlobStore:
+    """Open the store that ``TIDEGATE_BLOB_URL`` names: ``file:///folder`` or ``s3://bucket/prefix``.
+
+    Raises:
+        ConfigError: The URL is of another kind, or boto3 is not installed.
+        ServiceUnavailable: The folder can't be made or written to.
+    """
+    parts = urlsplit(url)
+    if parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path.startswith("/"):
+        return FileBlobs(Path(unquote(parts.path)))
+    if parts.scheme == "s3" and parts.netloc:
+        # boto3 is an extra and takes half a second to import.
+        from pipeline.store.s3 import open_s3
+
+        return open_s3(parts.netloc, parts.path.strip("/"))
+    raise ConfigError(
+        f"TIDEGATE_BLOB_URL is {url!r}, which names no blob store",
+        "write it as file:///absolute/folder or s3://bucket/prefix",
+    )
+
+
+def digest_of(path: Path) -> tuple[str, int]:
+    """SHA-256 (hex) and length in bytes of a file.
+
+    Raises:
+        OSError: It can't be read.
+    """
+    hasher, size = hashlib.sha256(), 0
+    with path.open("rb") as file:
+        for chunk in _chunks(file):
+            hasher.update(chunk)
+            size += len(chunk)
+    return hasher.hexdigest(), size
+
+
+def missing(digest: str, where: str) -> RejectedInput:
+    return RejectedInput(
+        "blob_missing", f"the stored file {digest[:12]}… is not in {where}; enqueue the original again"
+    )
+
+
+class FileBlobs:
+    """Blobs as files ``aa/bb/<digest>`` under a folder (0700; files 0600), each written whole or not at all."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._incoming = root / "incoming"
+        self._secrets = root / "secrets"
+        with self._storing("the blob folder"):
+            for folder in (root, self._incoming, self._secrets):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # Made by hand or under a wide umask: still nobody else's business.
+            root.chmod(0o700)
+
+    def put_path(self, path: Path) -> StoredBlob:
+        # Most files of a repeated enqueue are known: reading one twice costs less than writing it once.
+        digest, size = digest_of(path)
+        if self.exists(digest):
+            return StoredBlob(digest, size, created=False)
+        with path.open("rb") as file:
+            return self._put(_chunks(file), path.name)
+
+    def put_bytes(self, data: bytes) -> StoredBlob:
+        digest = hashlib.sha256(data).hexdigest()
+        if self.exists(digest):
+            return StoredBlob(digest, len(data), created=False)
+        return self._put(iter((data,)), digest[:12])
+
+    def read(self, digest: str) -> bytes:
+        with self._reading(digest):
+            return self._path(digest).read_bytes()
+
+    @contextmanager
+    def local_path(self, digest: str) -> Iterator[Path]:
+        path = self._path(digest)
+        if not self.exists(digest):
+            raise missing(digest, str(self._root))
+        yield path
+
+    def exists(self, digest: str) -> bool:
+        with self._reading(digest):
+            return self._path(digest).is_file()
+
+    def delete(self, digest: str) -> None:
+        with self._storing(digest[:12]):
+            self._path(digest).unlink(missing_ok=True)
+
+    def put_secret(self, name: str, secret: str) -> None:
+        path = self._secrets / _secret_name(name)
+        with self._storing("a document's password"):
+            handle, temporary = tempfile.mkstemp(dir=self._incoming)
+            with os.fdopen(handle, "wb") as file:
+                file.write(secret.encode())
+            os.replace(temporary, path)
+
+    def read_secret(self, name: str) -> str | None:
+        with suppress(FileNotFoundError), self._storing("a document's password"):
+            return (self._secrets / _secret_name(name)).read_bytes().decode()
+        return None
+
+    def delete_secret(self, name: str) -> None:
+        with self._storing("a document's password"):
+            (self._secrets / _secret_name(name)).unlink(missing_ok=True)
+
+    def _put(self, chunks: Iterator[bytes], name: str) -> StoredBlob:
+        hasher, size = hashlib.sha256(), 0
+        with self._storing(name):
+            handle, temporary = tempfile.mkstemp(dir=self._incoming)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                for chunk in chunks:
+                    hasher.update(chunk)
+                    size += len(chunk)
+                    with self._storing(name):
+                        file.write(chunk)
+                with self._storing(name):
+                    file.flush()
+                    os.fsync(file.fileno())
+            with self._storing(name):
+                target = self._path(hasher.hexdigest())
+                # ``parents=True`` would make the upper folder without the mode.
+                for folder in (target.parent.parent, target.parent):
+                    folder.mkdir(mode=0o700, exist_ok=True)
+                created = not target.exists()
+                os.replace(temporary, target)
+                _sync_folder(target.parent)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+        return StoredBlob(hasher.hexdigest(), size, created)
+
+    def _path(self, digest: str) -> Path:
+        if not _DIGEST.fullmatch(digest):
+            raise ValueError(f"not a blob's digest: {digest!r}")
+        return self._root / digest[:2] / digest[2:4] / digest
+
+    @contextmanager
+    def _storing(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            # For the caller that expects it; a missing folder is another errno's business below.
+            if not self._incoming.is_dir():
+                raise self._unavailable("is gone", "make it again, or check TIDEGATE_BLOB_URL") from None
+            raise
+        except OSError as error:
+            if error.errno in _FULL:
+                raise self._unavailable(
+                    f"has no space left for {what}", "free some space, or point TIDEGATE_BLOB_URL at a larger disk"
+                ) from error
+            if error.errno in _FORBIDDEN:
+                raise self._unavailable(
+                    f"can't be used: {error.strerror}",
+                    "give this user the right to write there, or set TIDEGATE_BLOB_URL",
+                ) from error
+            raise self._unavailable(f"failed: {error.strerror or error}", "check the disk behind it") from error
+
+    @contextmanager
+    def _reading(self, digest: str) -> Iterator[None]:
+        try:
+            yield
+        except (FileNotFoundError, NotADirectoryError):
+            raise missing(digest, str(self._root)) from None
+        except OSError as error:
+            raise self._unavailable(f"can't be read: {error.strerror}", "check the disk behind it") from error
+
+    def _unavailable(self, fact: str, remedy: str) -> ServiceUnavailable:
+        return ServiceUnavailable(f"the blob folder {str(self._root)!r} {fact}", remedy)
+
+
+def _chunks(file: BinaryIO) -> Iterator[bytes]:
+    while chunk := file.read(CHUNK_BYTES):
+        yield chunk
+
+
+def _secret_name(name: str) -> str:
+    if not _SECRET.fullmatch(name):
+        raise ValueError(f"not a secret's name: {name!r}")
+    return name
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,110 @@
+"""The words that text search indexes and asks for.
+
+Words are cut here and not by Postgres' parser, which takes ``a/b`` for a file name and knows nothing of scripts
+without spaces: runs of those become overlapping pairs of characters (bigrams), on both sides.
+
+What is indexed is each word twice: as it stands (``simple``) and stemmed (``english``). Documents of one installation
+mix languages, and nothing says reliably which one a chunk is in. Foreign words go through the English stemmer on both
+sides alike, so they still meet; the plain form ranks an exact match above a stem that two words happen to share, and
+finds names that are English stop words ("The Who").
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Iterator
+from itertools import groupby, pairwise
+from typing import Any
+
+from sqlalchemy import ColumnElement, func, literal_column
+
+__all__ = ["index_terms", "query_terms", "tsv_of"]
+
+_MAX_WORD_CHARS = 256
+"""Longer "words" are data (base64, hashes in a row); Postgres would refuse one above 2 KB anyway."""
+
+# Scripts written without spaces, and Hangul, whose words carry their particles with them.
+_SPACELESS: tuple[tuple[int, int], ...] = (
+    (0x0E00, 0x0EFF),  # Thai, Lao
+    (0x1000, 0x109F),  # Myanmar
+    (0x1100, 0x11FF),  # Hangul letters
+    (0x1780, 0x17FF),  # Khmer
+    (0x3005, 0x3007),  # ideographic iteration mark, closing mark, zero
+    (0x3040, 0x30FF),  # Hiragana, Katakana
+    (0x3100, 0x312F),  # Bopomofo
+    (0x3130, 0x318F),  # Hangul compatibility letters
+    (0x31F0, 0x31FF),  # Katakana extensions
+    (0x3400, 0x4DBF),  # Han, extension A
+    (0x4E00, 0x9FFF),  # Han
+    (0xAC00, 0xD7AF),  # Hangul syllables
+    (0xF900, 0xFAFF),  # Han, compatibility
+    (0x20000, 0x323AF),  # Han, extensions B to H
+)
+
+
+class _WordChars(dict[int, int]):
+    """``str.translate``'s table: letters, marks and digits stay, the rest becomes a space. Filled as it is asked."""
+
+    def __missing__(self, code: int) -> int:
+        kept = code if unicodedata.category(chr(code))[0] in "LMN" else 0x20
+        self[code] = kept
+        return kept
+
+
+_WORD_CHARS = _WordChars()
+
+
+def index_terms(text: str) -> str:
+    """The words of ``text`` as they are indexed, spaces between; a spaceless run gives its characters and bigrams."""
+    return " ".join(_terms(text, single=True))
+
+
+def query_terms(text: str) -> list[str]:
+    """The distinct words of a query, in order; a spaceless run of two or more gives bigrams only."""
+    return list(dict.fromkeys(_terms(text, single=False)))
+
+
+def tsv_of(text: str, context: str = "", cues: Iterable[str] = ()) -> ColumnElement[Any]:
+    """The ``tsvector`` expression of a chunk.
+
+    Args:
+        text: The chunk itself; weighs most (A).
+        context: Its heading path and the sentence that situates it (B).
+        cues: Keywords and likely questions (C).
+    """
+    parts = [_weighted(text, "A")]
+    if context.strip():
+        parts.append(_weighted(context, "B"))
+    joined = " ".join(cues)
+    if joined.strip():
+        parts.append(_weighted(joined, "C"))
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = whole.op("||")(part)
+    return whole
+
+
+def _weighted(text: str, weight: str) -> ColumnElement[Any]:
+    terms = index_terms(text)
+    both = func.to_tsvector(literal_column("'simple'::regconfig"), terms).op("||")(
+        func.to_tsvector(literal_column("'english'::regconfig"), terms)
+    )
+    return func.setweight(both, literal_column(f"'{weight}'::\"char\""))
+
+
+def _terms(text: str, *, single: bool) -> Iterator[str]:
+    folded = unicodedata.normalize("NFKC", text).casefold().translate(_WORD_CHARS)
+    for word in folded.split():
+        for spaceless, group in groupby(word, _is_spaceless):
+            run = "".join(group)
+            if not spaceless:
+                yield run[:_MAX_WORD_CHARS]
+                continue
+            if single or len(run) == 1:
+                yield from run
+            yield from (first + second for first, second in pairwise(run))
+
+
+def _is_spaceless(char: str) -> bool:
+    code = ord(char)
+    return code >= 0x0E00 and any(low <= code <= high for low, high in _SPACELESS)

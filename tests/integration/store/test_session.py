@@ -1,0 +1,49 @@
+"""What reaches Postgres is storable, whatever way it takes, and a lost server comes back by itself."""
+
+from __future__ import annotations
+
+from sqlalchemy import Engine, insert, select, text
+
+from pipeline.store.schema import Attempt, Worker
+from pipeline.store.session import Sessions
+
+
+def test_text_is_safe_by_every_way_into_the_database(sessions: Sessions) -> None:
+    bad = "a\x00b\ud83d\ude00\udc80"
+    good = "ab\N{GRINNING FACE}\ufffd"
+    with sessions.begin() as session:
+        session.execute(insert(Worker).values(id=bad, role="x", host=bad, pid=1, queues=[bad]))
+        session.add(Attempt(role="vlm", call_id="c", position=0, message=bad, skipped=[{bad: [bad, float("inf")]}]))
+        by_statement = session.scalar(text("select cast(:given as text)"), {"given": bad})
+    with sessions() as session:
+        worker = session.scalars(select(Worker)).one()
+        attempt = session.scalars(select(Attempt)).one()
+    assert by_statement == good
+    assert (worker.id, worker.host, worker.queues) == (good, good, [good])
+    assert attempt.message == good
+    assert attempt.skipped == [{good: [good, None]}]
+
+
+def test_copy_is_safe_too(engine: Engine) -> None:
+    with engine.begin() as connection:
+        driver = connection.connection.driver_connection
+        assert driver is not None
+        with driver.cursor() as cursor, cursor.copy("copy target_switch (target, disabled) from stdin") as copy:
+            copy.write_row(("a\x00b\udc80", True))
+        assert connection.scalar(text("select target from target_switch")) == "ab\ufffd"
+
+
+def test_times_are_utc_and_connections_are_named(engine: Engine) -> None:
+    with engine.connect() as connection:
+        assert connection.scalar(text("show timezone")) == "UTC"
+        assert connection.scalar(text("show application_name")) == "tests"
+
+
+def test_a_connection_that_died_in_the_pool_is_replaced(engine: Engine) -> None:
+    with engine.connect() as first, engine.connect() as second:
+        pid = first.scalar(text("select pg_backend_pid()"))
+        first.rollback()
+        second.execute(text("select pg_terminate_backend(:pid)"), {"pid": pid})
+    for _ in range(3):
+        with engine.connect() as connection:
+            assert connection.scalar(text("select 1")) == 1

@@ -7,6 +7,7 @@
     ├── RejectedInput         this document (or page) can't be taken, ever         unit failed
     ├── ChildDied             the parse child died under it                        one lost lease, then poison
     ├── ChainExhausted        no target answered                                   park, or fail if not retryable
+    ├── PermitWaitExceeded    the target stayed full                               give the unit back
     ├── PartialStreamError    content had reached the caller when the stream died  the caller decides
     ├── DeadlineExceeded      the caller's own deadline ended the call             stop
     └── UpstreamFailure       one call to one target failed                        never leaves the failover core
@@ -31,6 +32,7 @@ __all__ = [
     "DeadlineExceeded",
     "Failure",
     "PartialStreamError",
+    "PermitWaitExceeded",
     "RejectedInput",
     "ServiceUnavailable",
     "TidegateError",
@@ -152,6 +154,24 @@ class ChainExhausted(TidegateError):
         return "; ".join(parts)
 
 
+class PermitWaitExceeded(TidegateError):
+    """A target was at its ``max_parallel`` for all of ``permit_wait_max_s``: healthy, but full.
+
+    Nothing failed; the unit goes back to where it came from and is tried again later.
+    """
+
+    retryable = True
+
+    def __init__(self, role: str, target: str, waited_s: float) -> None:
+        super().__init__(role, target, waited_s)
+        self.role = role
+        self.target = target
+        self.waited_s = waited_s
+
+    def __str__(self) -> str:
+        return f"{self.target!r} was full for the {self.waited_s:g} s that a call of {self.role} may wait"
+
+
 class PartialStreamError(TidegateError):
     """A stream died after content had reached the caller; nothing was switched."""
 
@@ -166,12 +186,21 @@ class PartialStreamError(TidegateError):
 
 
 class DeadlineExceeded(TidegateError):
-    """The caller's deadline ended the call; it is held against no target."""
+    """The caller's deadline ended the call; it is held against no target.
 
-    def __init__(self, role: str, deadline_s: float) -> None:
-        super().__init__(role, deadline_s)
+    Attributes:
+        tries: One record for each call made, in order.
+        skipped: Targets that were left out since the last call, with reasons.
+    """
+
+    def __init__(
+        self, role: str, deadline_s: float, tries: tuple[TryRecord, ...] = (), skipped: tuple[Skip, ...] = ()
+    ) -> None:
+        super().__init__(role, deadline_s, tries, skipped)
         self.role = role
         self.deadline_s = deadline_s
+        self.tries = tries
+        self.skipped = skipped
 
     def __str__(self) -> str:
         return f"the call of {self.role} did not end within its deadline of {self.deadline_s:g} s"

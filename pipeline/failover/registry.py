@@ -116,11 +116,13 @@ class ReportResult:
 
     Attributes:
         until: The cooldown that now stands; None when the breaker is closed.
+        wait_s: ``until`` as seconds from now, measured by the registry's clock.
         opened: This report opened (or re-opened, or lengthened) it.
         closed: This report closed it: parked work may go on.
     """
 
     until: float | None = None
+    wait_s: float | None = None
     opened: bool = False
     closed: bool = False
 
@@ -132,6 +134,7 @@ class TargetStatus:
     Attributes:
         failures: In a row.
         ramp: Calls at once that a recovering target gets; None when it is not recovering.
+        probing: Somebody holds the probe of a half-open target; ``until`` is when that lease ends.
     """
 
     target: str
@@ -142,6 +145,7 @@ class TargetStatus:
     failures: int = 0
     in_flight: int = 0
     ramp: int | None = None
+    probing: bool = False
 
 
 class CooldownRegistry(Protocol):

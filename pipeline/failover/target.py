@@ -134,6 +134,7 @@ class CallPolicy:
             Ingestion waits for a permit up to ``permit_wait_max_s``.
         collected: The answer is held until complete, so a failure in mid-stream may switch.
         allow_empty: An empty answer is an answer.
+        wait_for_recovery: When everybody is cooling, wait for the soonest recovery that the deadline leaves room for.
     """
 
     deadline_s: float = 300.0
@@ -145,6 +146,7 @@ class CallPolicy:
     interactive: bool = False
     collected: bool = True
     allow_empty: bool = False
+    wait_for_recovery: bool = False
 
 
 @dataclass(frozen=True, slots=True)

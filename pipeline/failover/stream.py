@@ -1,0 +1,336 @@
+"""Reading one upstream stream: timers, limits and the checks that make an answer an answer.
+
+``collect`` holds the answer until it is complete; ``relay`` hands the deltas on as they come. Both raise
+``UpstreamFailure`` and leave the upstream's generator closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from types import TracebackType
+
+from pipeline.domain.call import Usage
+from pipeline.domain.errors import UpstreamFailure
+from pipeline.failover.kinds import FailureKind
+from pipeline.failover.upstream import Delta, Event, Finish, Reply, ToolCall
+
+__all__ = ["Gathering", "RepetitionGuard", "StreamLimits", "Watchdog", "accept", "collect", "estimated_usage", "relay"]
+
+_PARTIAL_AFTER_CONTENT = frozenset(
+    {
+        FailureKind.CONNECT,
+        FailureKind.TIMEOUT,
+        FailureKind.TTFT_TIMEOUT,
+        FailureKind.RATE_LIMIT,
+        FailureKind.OVERLOADED,
+        FailureKind.SERVER_ERROR,
+        FailureKind.UNKNOWN,
+    }
+)
+"""Once content has come, these are all the same thing: a stream that broke off."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLimits:
+    """Bounds of one stream.
+
+    Attributes:
+        first_content_s: From now to the first content.
+        first_content_kind: What the stream fails of when none has come by then.
+        idle_s: From one content to the next.
+    """
+
+    first_content_s: float
+    first_content_kind: FailureKind
+    idle_s: float
+    max_output_bytes: int
+    allow_empty: bool = False
+
+
+class Watchdog:
+    """One timer for a whole stream: it is not moved for each token, it looks back when it fires.
+
+    When content came since it was armed, it arms itself for the remainder; else it cancels the task that waits for
+    the stream, and leaving the ``with`` block turns that cancellation into an ``UpstreamFailure``.
+    """
+
+    def __init__(self, limits: StreamLimits) -> None:
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._limit_s = limits.first_content_s
+        self._had_content = False
+        self._watching = True
+        self._expired = False
+
+    def __enter__(self) -> Watchdog:
+        self.resume()
+        self._timer = self._loop.call_at(self._last + self._limit_s, self._fire)
+        return self
+
+    def content(self) -> None:
+        """Content has come."""
+        self._last = self._loop.time()
+        if not self._had_content:
+            self._had_content = True
+            self._limit_s = self._limits.idle_s
+            self._timer.cancel()
+            self._timer = self._loop.call_at(self._last + self._limit_s, self._fire)
+
+    def pause(self) -> None:
+        """The stream's reader is busy with what it has read: that time is not the upstream's."""
+        self._watching = False
+
+    def resume(self) -> None:
+        """The reader waits for the upstream again, maybe in another task."""
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101  (a running coroutine always has one)
+        self._task = task
+        self._cancels_before = task.cancelling()
+        self._last = self._loop.time()
+        self._watching = True
+
+    def _fire(self) -> None:
+        now = self._loop.time()
+        due = self._last + self._limit_s if self._watching else now + self._limit_s
+        if now < due:
+            self._timer = self._loop.call_at(due, self._fire)
+        else:
+            self._expired = True
+            self._task.cancel()
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._timer.cancel()
+        # A cancellation that came from outside as well must stay one.
+        if self._expired and self._task.uncancel() <= self._cancels_before:
+            if self._had_content:
+                raise UpstreamFailure(
+                    FailureKind.PARTIAL_STREAM, f"no further content for {self._limit_s:g} s"
+                ) from None
+            raise UpstreamFailure(
+                self._limits.first_content_kind, f"no first content within {self._limit_s:.3g} s"
+            ) from None
+
+
+class RepetitionGuard:
+    """Notices a model that repeats itself for ever: the last characters are one short text over and over.
+
+    Looks at the tail only, once for each ``CHECK_EVERY`` characters, so its cost does not grow with the answer.
+    Rows of an empty table or a dotted line stay below ``SPAN``.
+    """
+
+    CHECK_EVERY = 1024
+    SPAN = 4096
+    MAX_PERIOD = 1024
+    MIN_REPEATS = 8
+    _PROBE = 24
+
+    def __init__(self) -> None:
+        self._tail = ""
+        self._fresh: list[str] = []
+        self._fresh_chars = 0
+
+    def feed(self, text: str) -> bool:
+        """Take the next piece; True when the answer has become a repetition."""
+        self._fresh.append(text)
+        self._fresh_chars += len(text)
+        if self._fresh_chars < self.CHECK_EVERY:
+            return False
+        window = max(self.SPAN, self.MAX_PERIOD * self.MIN_REPEATS)
+        self._tail = (self._tail + "".join(self._fresh))[-window:]
+        self._fresh.clear()
+        self._fresh_chars = 0
+        return self._repeats()
+
+    def _repeats(self) -> bool:
+        tail = self._tail
+        before = tail.rfind(tail[-self._PROBE :], 0, len(tail) - 1)
+        if before < 0:
+            return False
+        period = len(tail) - self._PROBE - before
+        span = max(self.SPAN, period * self.MIN_REPEATS)
+        if period > self.MAX_PERIOD or len(tail) < span:
+            return False
+        tail = tail[-span:]
+        return tail[period:] == tail[:-period]
+
+
+class Gathering:
+    """What has come of an answer so far.
+
+    Attributes:
+        pieces: Content deltas, which is about as many as output tokens.
+        events: Anything at all that the upstream sent.
+    """
+
+    def __init__(self, max_output_bytes: int) -> None:
+        self.pieces = 0
+        self.events = 0
+        self.finish: Finish | None = None
+        self._max_output_bytes = max_output_bytes
+        self._bytes = 0
+        self._text: list[str] = []
+        self._reasoning: list[str] = []
+        self._tools: dict[int, list[ToolCall]] = {}
+        self._guard = RepetitionGuard()
+
+    def add(self, delta: Delta) -> None:
+        """Take a content delta.
+
+        Raises:
+            UpstreamFailure: ``invalid_output``: the answer is too long, or repeats itself.
+        """
+        self.pieces += 1
+        if delta.text:
+            self._text.append(delta.text)
+            self._measure(delta.text)
+        if delta.reasoning:
+            self._reasoning.append(delta.reasoning)
+            self._measure(delta.reasoning)
+        for part in delta.tool_calls:
+            self._measure(part.name)
+            self._measure(part.arguments)
+            self._tools.setdefault(part.index, []).append(part)
+
+    def reply(self) -> Reply:
+        """The answer, which ended properly.
+
+        Raises:
+            UpstreamFailure: It broke off: ``partial_stream``, or ``invalid_output`` when nothing came at all.
+        """
+        if self.finish is None:
+            if self.events == 0:
+                raise UpstreamFailure(FailureKind.INVALID_OUTPUT, "the stream was empty")
+            raise UpstreamFailure(FailureKind.PARTIAL_STREAM, "the stream ended without a finish reason")
+        return Reply(
+            text="".join(self._text),
+            finish_reason=self.finish.reason,
+            usage=self.finish.usage,
+            reasoning="".join(self._reasoning),
+            tool_calls=tuple(_joined(self._tools[index]) for index in sorted(self._tools)),
+        )
+
+    def _measure(self, text: str) -> None:
+        self._bytes += len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        if self._bytes > self._max_output_bytes:
+            raise _too_long(self._max_output_bytes)
+        if self._guard.feed(text):
+            raise _repetition()
+
+
+def accept(reply: Reply, max_output_bytes: int, allow_empty: bool) -> None:
+    """The checks that every chat answer passes, streamed or not.
+
+    Raises:
+        UpstreamFailure: ``content_policy`` or ``invalid_output``.
+    """
+    if reply.finish_reason in ("content_filter", "refusal"):
+        raise UpstreamFailure(FailureKind.CONTENT_POLICY, "the upstream's content filter ended the answer")
+    if reply.finish_reason == "length":
+        raise UpstreamFailure(FailureKind.INVALID_OUTPUT, "the answer was truncated (finish_reason=length)")
+    if not allow_empty and not reply.tool_calls and not reply.text.strip():
+        raise UpstreamFailure(FailureKind.INVALID_OUTPUT, "the answer was empty")
+    if len(reply.text.encode("utf-8", "surrogatepass")) > max_output_bytes:
+        raise _too_long(max_output_bytes)
+    if RepetitionGuard().feed(reply.text):
+        raise _repetition()
+
+
+async def collect(
+    events: AsyncGenerator[Event, None],
+    limits: StreamLimits,
+    gathering: Gathering,
+    on_first_content: Callable[[], Awaitable[None]],
+) -> Reply:
+    """Read a stream to its end and return the whole answer.
+
+    Raises:
+        UpstreamFailure: The stream failed, stalled, broke off, or what it said is no answer.
+    """
+    async with aclosing(events):
+        try:
+            with Watchdog(limits) as watchdog:
+                async for event in events:
+                    gathering.events += 1
+                    if isinstance(event, Finish):
+                        gathering.finish = event
+                        break
+                    if event.text or event.reasoning or event.tool_calls:
+                        watchdog.content()
+                        gathering.add(event)
+                        if gathering.pieces == 1:
+                            await on_first_content()
+            reply = gathering.reply()
+        except UpstreamFailure as failure:
+            raise _as_seen(failure, gathering) from None
+    accept(reply, limits.max_output_bytes, limits.allow_empty)
+    return reply
+
+
+async def relay(
+    events: AsyncGenerator[Event, None],
+    limits: StreamLimits,
+    gathering: Gathering,
+    on_first_content: Callable[[], Awaitable[None]],
+) -> AsyncGenerator[Delta, None]:
+    """Hand a stream's content on as it comes; the timers run only while the upstream is waited for.
+
+    The whole answer is in ``gathering`` at the end.
+
+    Raises:
+        UpstreamFailure: As ``collect`` does.
+    """
+    async with aclosing(events):
+        try:
+            with Watchdog(limits) as watchdog:
+                async for event in events:
+                    gathering.events += 1
+                    if isinstance(event, Finish):
+                        gathering.finish = event
+                        break
+                    if event.is_content:
+                        watchdog.content()
+                        gathering.add(event)
+                        if gathering.pieces == 1:
+                            await on_first_content()
+                        watchdog.pause()
+                        yield event
+                        watchdog.resume()
+            reply = gathering.reply()
+        except UpstreamFailure as failure:
+            raise _as_seen(failure, gathering) from None
+    accept(reply, limits.max_output_bytes, limits.allow_empty)
+
+
+def estimated_usage(gathering: Gathering, tokens_in: int, input_per_mtok: float, output_per_mtok: float) -> Usage:
+    """What an answer that broke off has used: its upstream never said, but it charges for what it sent."""
+    cost_usd = (tokens_in * input_per_mtok + gathering.pieces * output_per_mtok) / 1e6
+    return Usage(tokens_in=tokens_in, tokens_out=gathering.pieces, cost_usd=cost_usd)
+
+
+def _as_seen(failure: UpstreamFailure, gathering: Gathering) -> UpstreamFailure:
+    if gathering.pieces == 0 or failure.kind not in _PARTIAL_AFTER_CONTENT:
+        return failure
+    message = f"broke off after content: {failure}"
+    return UpstreamFailure(FailureKind.PARTIAL_STREAM, message, failure.status, failure.retry_after_s, failure.details)
+
+
+def _joined(parts: list[ToolCall]) -> ToolCall:
+    return ToolCall(
+        parts[0].index,
+        name=next((part.name for part in parts if part.name), ""),
+        arguments="".join(part.arguments for part in parts),
+        call_id=next((part.call_id for part in parts if part.call_id), ""),
+    )
+
+
+def _too_long(max_output_bytes: int) -> UpstreamFailure:
+    return UpstreamFailure(FailureKind.INVALID_OUTPUT, f"the answer is longer than {max_output_bytes} bytes")
+
+
+def _repetition() -> UpstreamFailure:
+    return UpstreamFailure(FailureKind.INVALID_OUTPUT, "the answer repeats itself")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, delete, func, literal, or_, select, update
+from sqlalchemy import ColumnElement, delete, func, literal, select, update
 from sqlalchemy.orm import Session, aliased
 
 from pipeline.domain.errors import Failure
@@ -21,10 +21,10 @@ from pipeline.store.schema import Attempt, Document, Run, Unit
 __all__ = [
     "cancel_active_runs",
     "delete_superseded_runs",
-    "due_runs",
     "give_up_parked",
     "lock_run",
     "lock_running",
+    "make_due",
     "move_run",
     "note_progress",
     "open_units",
@@ -124,17 +124,15 @@ def telling_failure(session: Session, run_id: int, stages: Sequence[Stage]) -> F
     return Failure(row.failure_kind or "unknown", f"{where}{row.failure_detail or 'no detail was kept'}")
 
 
-def due_runs(session: Session, limit: int) -> list[int]:
-    """Parked runs whose ``resume_at`` has passed, the longest overdue first, skipping those that somebody holds."""
-    return list(
-        session.scalars(
-            select(Run.id)
-            .where(Run.state == RunState.PARKED.value, Run.resume_at <= func.now())
-            .order_by(Run.resume_at, Run.id)
-            .limit(limit)
-            .with_for_update(skip_locked=True)
+def make_due(session: Session, run_ids: Sequence[int]) -> None:
+    """Have the reconciler look at parked runs at its next pass."""
+    for table, where in ((Unit, Unit.run_id.in_(run_ids)), (Run, Run.id.in_(run_ids))):
+        session.execute(
+            update(table)
+            .where(where, table.state == "parked")
+            .values(resume_at=func.now())
+            .execution_options(synchronize_session=False)
         )
-    )
 
 
 def give_up_parked(session: Session, give_up_after_s: float) -> list[int]:
@@ -209,7 +207,8 @@ def delete_superseded_runs(session: Session, keep: int, limit: int) -> int:
             select(Run.id)
             .where(
                 Run.state.not_in([state.value for state in ACTIVE_RUN_STATES]),
-                and_(~live, or_(rank >= keep)),
+                ~live,
+                rank >= keep,
             )
             .limit(limit)
             .with_for_update(skip_locked=True)

@@ -270,6 +270,7 @@ class Unit(Base):
             "dispatched_at",
             postgresql_where=sql("state = 'pending' and dispatched_at is not null"),
         ),
+        Index("ix_unit_parked", "stage", "resume_at", postgresql_where=sql("state = 'parked'")),
         Index("ix_unit_lease", "lease_expires_at", postgresql_where=sql("state = 'leased'")),
         Index(
             "ix_unit_reuse",

@@ -13,11 +13,13 @@ from sqlalchemy.dialects.postgresql import array, insert
 from sqlalchemy.orm import Session, aliased
 
 from pipeline.domain.errors import Failure
+from pipeline.domain.run import RunState
 from pipeline.domain.unit import Stage, UnitState
 from pipeline.store.schema import Run, Unit
 
 __all__ = [
     "Claimed",
+    "Moment",
     "NewUnit",
     "Result",
     "add_rejections",
@@ -28,11 +30,15 @@ __all__ = [
     "finish_unit",
     "give_back",
     "lose_lease",
+    "make_parked_due",
     "mark_reused",
     "park_pending",
     "park_unit",
+    "parked_runs",
+    "postpone_parked",
     "renew_leases",
     "reuse_units",
+    "seconds_from_now",
     "wake_parked",
 ]
 
@@ -75,7 +81,15 @@ class Result:
     calls: int = 0
 
 
+Moment = datetime | ColumnElement[datetime]
+"""A time, or an expression of one on the database's clock."""
+
 _FREE: dict[str, Any] = {"lease_token": None, "lease_expires_at": None, "leased_by": None, "leased_at": None}
+
+
+def seconds_from_now(delay_s: float) -> ColumnElement[datetime]:
+    """A time to come, on the database's clock."""
+    return func.now() + timedelta(seconds=delay_s)
 
 
 def _changed(session: Session, statement: Update) -> int:
@@ -294,7 +308,7 @@ def fail_unit(session: Session, unit: Claimed, failure: Failure, calls: int = 0)
     )
 
 
-def park_unit(session: Session, unit: Claimed, resume_at: datetime | None, calls: int = 0) -> bool:
+def park_unit(session: Session, unit: Claimed, resume_at: Moment | None, calls: int = 0) -> bool:
     """Put a unit aside until a target is back; False when the lease is no longer ours."""
     return bool(
         _changed(
@@ -312,9 +326,7 @@ def park_unit(session: Session, unit: Claimed, resume_at: datetime | None, calls
     )
 
 
-def park_pending(
-    session: Session, run_id: int, stage: Stage, ordinals: Sequence[int], resume_at: datetime | None
-) -> int:
+def park_pending(session: Session, run_id: int, stage: Stage, ordinals: Sequence[int], resume_at: Moment | None) -> int:
     """Park a slice's pending units in one statement (their whole chain is cooling; no lease, no call, no row)."""
     return _changed(
         session,
@@ -410,3 +422,64 @@ def wake_parked(session: Session, run_id: int, stage: Stage | None, limit: int) 
         .where(Unit.id == picked.c.id)
         .values(state=UnitState.PENDING.value, resume_at=None, dispatched_at=None),
     )
+
+
+def parked_runs(session: Session, stage: Stage, *, primary_only: bool, limit: int) -> list[int]:
+    """Runs with parked units of a stage that are due, the longest overdue first."""
+    return list(
+        session.scalars(
+            select(Unit.run_id)
+            .join(Run, Run.id == Unit.run_id)
+            .where(
+                Unit.state == UnitState.PARKED.value,
+                Unit.stage == stage.value,
+                Unit.resume_at <= func.now(),
+                Run.primary_only.is_(primary_only),
+            )
+            .group_by(Unit.run_id)
+            .order_by(func.max(Unit.priority).desc(), func.min(Unit.resume_at), Unit.run_id)
+            .limit(limit)
+        )
+    )
+
+
+def postpone_parked(session: Session, stage: Stage, *, primary_only: bool, until: Moment | None) -> None:
+    """Have the due parked units of a stage wait until ``until`` (None: until somebody acts), and their runs too."""
+    runs = select(Run.id).where(Run.primary_only.is_(primary_only))
+    moved = session.scalars(
+        update(Unit)
+        .where(
+            Unit.state == UnitState.PARKED.value,
+            Unit.stage == stage.value,
+            Unit.resume_at <= func.now(),
+            Unit.run_id.in_(runs),
+        )
+        .values(resume_at=until)
+        .returning(Unit.run_id)
+        .execution_options(synchronize_session=False)
+    ).all()
+    if moved:
+        soonest = (
+            select(func.min(Unit.resume_at))
+            .where(Unit.run_id == Run.id, Unit.state == UnitState.PARKED.value)
+            .scalar_subquery()
+        )
+        _changed(
+            session,
+            update(Run).where(Run.id.in_(set(moved)), Run.state == RunState.PARKED.value).values(resume_at=soonest),
+        )
+
+
+def make_parked_due(session: Session, stages: Sequence[Stage]) -> int:
+    """A target of these stages is back (recovered, enabled, reset): let their parked units be looked at now."""
+    names = [stage.value for stage in stages]
+    waiting = [Unit.state == UnitState.PARKED.value, Unit.stage.in_(names)]
+    units = _changed(session, update(Unit).where(*waiting).values(resume_at=func.now()))
+    if units:
+        _changed(
+            session,
+            update(Run)
+            .where(Run.state == RunState.PARKED.value, Run.id.in_(select(Unit.run_id).where(*waiting)))
+            .values(resume_at=func.now()),
+        )
+    return units

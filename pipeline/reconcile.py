@@ -1,0 +1,140 @@
+"""Reconcile: put right what no message will. Every few seconds, by whoever holds the lock.
+
+Lease time to live plus this job's period bound every delay after a death: the unit table is the outbox.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import product
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session, sessionmaker
+
+from pipeline.adapters.watch import ChainRoom
+from pipeline.advance import settle
+from pipeline.dispatch import WAKE_TTL_S
+from pipeline.domain.run import RunState
+from pipeline.domain.unit import MODEL_STAGES, Stage
+from pipeline.ingest import ChainWatch, UnitPolicy
+from pipeline.store.attempt_sink import close_lost_attempts
+from pipeline.store.retention import RetentionPolicy, sweep
+from pipeline.store.runs import give_up_parked, lock_run, move_run
+from pipeline.store.units import expire_leases, parked_runs, postpone_parked, wake_parked
+from pipeline.store.window import forget_stale_wakes
+from pipeline.store.workers import FRESH_S, forget_old_workers
+
+__all__ = ["ReconcilePolicy", "Reconciled", "reconcile", "wake_parked_runs"]
+
+_LOCK = 0x71DE6A7E03
+_OLD_WORKER_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReconcilePolicy:
+    """What the reconciler goes by; ``most_units`` bounds the units that one pass wakes."""
+
+    unit: UnitPolicy = field(default_factory=UnitPolicy)
+    retention: RetentionPolicy = field(default_factory=RetentionPolicy)
+    give_up_after_s: float = 86_400.0
+    wake_ttl_s: float = WAKE_TTL_S
+    most_units: int = 1000
+
+
+@dataclass(slots=True)
+class Reconciled:
+    """What one pass did.
+
+    Attributes:
+        resumed: Runs that went on.
+        gave_up: Runs that were failed after waiting for too long.
+    """
+
+    expired: int = 0
+    poisoned: int = 0
+    lost_attempts: int = 0
+    stale_wakes: int = 0
+    resumed: list[int] = field(default_factory=list)
+    gave_up: list[int] = field(default_factory=list)
+    swept: int = 0
+
+
+def reconcile(sessions: sessionmaker[Session], chains: ChainWatch, policy: ReconcilePolicy) -> Reconciled | None:
+    """One pass; None when somebody else is at it (two beats are harmless).
+
+    Raises:
+        ServiceUnavailable: Postgres is away; the next pass does the same again.
+    """
+    with sessions.begin() as guard:
+        if not guard.scalar(select(func.pg_try_advisory_xact_lock(_LOCK))):
+            return None
+        done = Reconciled()
+        _expire(sessions, policy.unit, done)
+        with sessions.begin() as session:
+            done.lost_attempts = close_lost_attempts(session, FRESH_S, policy.unit.hard_deadline_s)
+            done.stale_wakes = sum(forget_stale_wakes(session, stage, policy.wake_ttl_s) for stage in Stage)
+            done.gave_up = give_up_parked(session, policy.give_up_after_s)
+            forget_old_workers(session, _OLD_WORKER_S)
+        done.resumed = wake_parked_runs(sessions, chains, MODEL_STAGES, policy.most_units)
+        done.swept = sweep(sessions, policy.retention)
+        return done
+
+
+def _expire(sessions: sessionmaker[Session], unit: UnitPolicy, done: Reconciled) -> None:
+    with sessions.begin() as session:
+        expired = expire_leases(session, unit.max_lost)
+    done.expired = len(expired)
+    done.poisoned = sum(1 for _, _, state in expired if state == "failed")
+    for run_id in sorted({run_id for run_id, _, _ in expired}):
+        with sessions.begin() as session:
+            run = lock_run(session, run_id)
+            if run is not None:
+                settle(session, run)
+
+
+def wake_parked_runs(
+    sessions: sessionmaker[Session], chains: ChainWatch, stages: Sequence[Stage], most_units: int
+) -> list[int]:
+    """Let due parked units go on, as many as their chains would take; returns the runs that they belong to.
+
+    A half-open chain gets a single canary, a recovering one its ramp. Where a chain is still closed, the units wait
+    for its soonest recovery instead, without any row being written but their own.
+    """
+    resumed: list[int] = []
+    for stage, primary_only in product(stages, (False, True)):
+        with sessions() as session:
+            waiting = parked_runs(session, stage, primary_only=primary_only, limit=most_units)
+        if not waiting:
+            continue
+        chain = chains.room(stage, primary_only=primary_only)
+        if chain.room == 0:
+            _postpone(sessions, stage, primary_only, chain)
+            continue
+        room = min(chain.room, most_units)
+        for run_id in waiting:
+            if room <= 0:
+                break
+            woken = _wake(sessions, run_id, stage, room)
+            room -= woken
+            if woken:
+                resumed.append(run_id)
+    return resumed
+
+
+def _wake(sessions: sessionmaker[Session], run_id: int, stage: Stage, most: int) -> int:
+    with sessions.begin() as session:
+        run = lock_run(session, run_id)
+        if run is None or run.state not in (RunState.PARKED, RunState.RUNNING):
+            return 0
+        woken = wake_parked(session, run_id, stage, most)
+        if woken and run.state == RunState.PARKED:
+            move_run(session, run_id, RunState.RUNNING, resume_at=None)
+        return woken
+
+
+def _postpone(sessions: sessionmaker[Session], stage: Stage, primary_only: bool, chain: ChainRoom) -> None:
+    until = None if chain.until is None else datetime.fromtimestamp(chain.until, UTC)
+    with sessions.begin() as session:
+        postpone_parked(session, stage, primary_only=primary_only, until=until)

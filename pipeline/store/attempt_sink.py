@@ -1,0 +1,144 @@
+"""Attempts made durable as they happen: ``begin`` is committed before the upstream call, ``end`` after it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from sqlalchemy import func, insert, select, text, update
+from sqlalchemy.orm import Session, sessionmaker
+
+from pipeline.domain.call import Outcome, Skip, TryRecord
+from pipeline.failover.records import AttemptStart, CallContext
+from pipeline.store.schema import Attempt, Unit, Worker
+
+__all__ = ["PostgresAttemptSink", "close_lost_attempts"]
+
+T = TypeVar("T")
+
+
+class PostgresAttemptSink:
+    """Writes attempt rows (port ``AttemptSink``). The loop never touches Postgres: a bounded executor does.
+
+    ``synchronous_commit`` is off for these: an attempt that a power cut swallows is a line of history, while the
+    result that was paid for is committed with its unit.
+    """
+
+    def __init__(self, sessions: sessionmaker[Session], executor: Executor) -> None:
+        self._sessions = sessions
+        self._executor = executor
+
+    async def begin(self, start: AttemptStart) -> int:
+        """See ``AttemptSink.begin``."""
+        row = _whose(start.context, start.role) | {
+            "position": start.position,
+            "target": start.target,
+            "preset": start.preset,
+            "skipped": _skips(start.skipped),
+        }
+        return await self._write(
+            lambda session: session.execute(insert(Attempt).returning(Attempt.id), row).scalar_one()
+        )
+
+    async def end(self, attempt_id: int, record: TryRecord) -> None:
+        """See ``AttemptSink.end``."""
+        usage = record.usage
+        values = {
+            "outcome": record.outcome.value,
+            "kind": record.kind,
+            "status": record.status,
+            "message": record.message,
+            "ttft_ms": _ms(record.ttft_s),
+            "duration_ms": _ms(record.duration_s),
+            "tokens_in": usage.tokens_in if usage else None,
+            "tokens_out": usage.tokens_out if usage else None,
+            "cost_usd": usage.cost_usd if usage else None,
+            "cooldown_until": _moment(record.cooldown_until),
+        }
+        # Guarded: an attempt that the reconciler has closed as lost stays so.
+        statement = update(Attempt).where(Attempt.id == attempt_id, Attempt.outcome == Outcome.RUNNING.value)
+        await self._write(lambda session: session.execute(statement.values(**values)))
+
+    async def exhausted(self, context: CallContext, role: str, position: int, skipped: tuple[Skip, ...]) -> None:
+        """See ``AttemptSink.exhausted``."""
+        row = _whose(context, role) | {
+            "position": position,
+            "outcome": Outcome.EXHAUSTED.value,
+            "skipped": _skips(skipped),
+            "duration_ms": 0,
+        }
+        await self._write(lambda session: session.execute(insert(Attempt), row))
+
+    async def _write(self, act: Callable[[Session], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, self._commit, act)
+
+    def _commit(self, act: Callable[[Session], T]) -> T:
+        with self._sessions.begin() as session:
+            session.execute(text("set local synchronous_commit = off"))
+            return act(session)
+
+
+def close_lost_attempts(session: Session, fresh_s: float, hard_deadline_s: float) -> int:
+    """Close the attempts whose worker is gone; returns how many.
+
+    An attempt is lost when its unit is no longer leased by the worker that began it (an attempt of a live lease ends
+    before its unit does), or when it is older than any call may be. ``fresh_s`` spares what has only just begun.
+    """
+    held = (
+        select(Unit.id)
+        .where(Unit.id == Attempt.unit_id, Unit.state == "leased", Unit.leased_by == Attempt.worker)
+        .exists()
+    )
+    alive = (
+        select(Worker.id)
+        .where(Worker.id == Attempt.worker, Worker.heartbeat_at > func.now() - _seconds(2 * fresh_s))
+        .exists()
+    )
+    lost = (
+        Attempt.outcome == Outcome.RUNNING.value,
+        Attempt.started_at < func.now() - _seconds(fresh_s),
+        (Attempt.unit_id.is_not(None) & ~held)
+        | ((Attempt.unit_id.is_(None)) & ~alive)
+        | (Attempt.started_at < func.now() - _seconds(hard_deadline_s)),
+    )
+    rows = session.scalars(
+        update(Attempt)
+        .where(*lost)
+        .values(outcome=Outcome.LOST.value)
+        .returning(Attempt.id)
+        .execution_options(synchronize_session=False)
+    )
+    return len(rows.all())
+
+
+def _seconds(delay_s: float) -> Any:
+    return func.make_interval(0, 0, 0, 0, 0, 0, delay_s)
+
+
+def _whose(context: CallContext, role: str) -> dict[str, Any]:
+    return {
+        "run_id": context.run_id,
+        "unit_id": context.unit_id,
+        "stage": context.stage,
+        "role": role,
+        "call_id": context.call_id,
+        "worker": context.worker,
+    }
+
+
+def _skips(skipped: Sequence[Skip]) -> list[dict[str, Any]]:
+    return [
+        {"target": skip.target, "reason": skip.reason.value, "until": skip.until, "detail": skip.detail}
+        for skip in skipped
+    ]
+
+
+def _ms(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1000)
+
+
+def _moment(epoch_s: float | None) -> datetime | None:
+    return None if epoch_s is None else datetime.fromtimestamp(epoch_s, UTC)

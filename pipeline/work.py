@@ -1,0 +1,340 @@
+"""What a slice of each stage reads, does and writes.
+
+``load`` runs in a short transaction and returns jobs; a job runs without one (on the loop when it calls a model, in a
+thread when it is CPU work); ``store`` writes one unit's value in the transaction that ends the unit.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+from uuid import uuid4
+
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.orm import Session
+
+from pipeline.advance import (
+    after_chunk,
+    after_describe,
+    after_parse,
+    after_retrieve,
+    format_source,
+    retrieve_inputs,
+)
+from pipeline.domain.call import Answer, TryRecord
+from pipeline.domain.document import Chunk, Cues, Limits, ParsedDocument, TextFormat
+from pipeline.domain.errors import RejectedInput
+from pipeline.domain.unit import Stage
+from pipeline.failover.records import CallContext
+from pipeline.stages.chunk import chunk
+from pipeline.stages.describe import DescribeInput, describe
+from pipeline.stages.embed import embed, embedding_text
+from pipeline.stages.format import FormatInput, format_page
+from pipeline.stages.parse import parse
+from pipeline.stages.ports import ChatModel, EmbeddingModel
+from pipeline.stages.retrieve import RetrieveInput, retrieve
+from pipeline.store.blobs import BlobStore, StoredBlob
+from pipeline.store.chunks import chunks_of, set_cues, store_vector
+from pipeline.store.pages import insert_pages, page_texts, pages_of
+from pipeline.store.schema import Blob, Collection, Document, Run
+from pipeline.store.units import Claimed, Result
+
+__all__ = ["Done", "Job", "Models", "StageWork", "Workshop", "calls_with_content", "work_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What came of one unit: what its row keeps, and the value that ``store`` writes elsewhere."""
+
+    result: Result
+    value: Any = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Work for one or more units that end together; exactly one of the two ways to run it is given.
+
+    Both return one ``Done`` a unit, in the units' order.
+    """
+
+    units: tuple[Claimed, ...]
+    model: Callable[[], Awaitable[list[Done]]] | None = None
+    cpu: Callable[[], list[Done]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """The roles, as ports."""
+
+    vlm: ChatModel
+    formatter: ChatModel
+    retriever: ChatModel
+    embedder: EmbeddingModel
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """What the stages work with.
+
+    Attributes:
+        count_tokens: Counts as the embedding model does.
+        allowed: The presets that a collection (by name) allows for a stage; None for all.
+    """
+
+    blobs: BlobStore
+    models: Models
+    limits: Limits
+    count_tokens: Callable[[str], int]
+    worker: str
+    allowed: Callable[[str, Stage], frozenset[str] | None]
+
+    def context(self, session: Session, run: Run, unit: Claimed) -> CallContext:
+        """Whom a unit's model call is for."""
+        collection = session.get_one(Collection, run.collection_id).name
+        return CallContext(
+            call_id=uuid4().hex,
+            run_id=run.id,
+            unit_id=unit.id,
+            document_id=str(run.document_id),
+            stage=unit.stage.value,
+            worker=self.worker,
+            rejected_by=frozenset(unit.rejected_by),
+            primary_only=run.primary_only,
+            allowed=self.allowed(collection, unit.stage),
+        )
+
+
+class StageWork(Protocol):
+    """One stage's reading, doing and writing."""
+
+    def load(self, session: Session, run: Run, units: Sequence[Claimed]) -> list[Job]:
+        """Read what the units need."""
+        ...
+
+    def store(self, session: Session, run: Run, unit: Claimed, done: Done) -> None:
+        """Write a unit's value and make the units that it makes due; under the run's FOR UPDATE lock."""
+        ...
+
+
+def work_of(stage: Stage, shop: Workshop) -> StageWork:
+    """The work of a stage."""
+    makers: dict[Stage, Callable[[Workshop], StageWork]] = {
+        Stage.PARSE: _Parse,
+        Stage.DESCRIBE: _Describe,
+        Stage.FORMAT: _Format,
+        Stage.CHUNK: _Chunk,
+        Stage.RETRIEVE: _Retrieve,
+        Stage.EMBED: _Embed,
+    }
+    return makers[stage](shop)
+
+
+def calls_with_content(tries: Sequence[TryRecord]) -> int:
+    """Calls that returned content: what ``unit.max_calls`` bounds (busy, refused and timed-out ones don't count)."""
+    return sum(1 for one in tries if one.ttft_s is not None)
+
+
+def _answered(answer: Answer[Any], output: dict[str, Any] | None) -> Result:
+    return Result(
+        output=output,
+        answered_by=answer.target,
+        degraded=answer.degraded,
+        calls=calls_with_content(answer.tries),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Parsed:
+    document: ParsedDocument
+    images: dict[int, tuple[StoredBlob, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Parse:
+    shop: Workshop
+
+    def load(self, session: Session, run: Run, units: Sequence[Claimed]) -> list[Job]:
+        source = session.get_one(Document, run.document_id).source_uri
+        stage = run.recipe["stages"][Stage.PARSE.value]
+        digest, media_type, document_id = run.blob_digest, run.media_type, str(run.document_id)
+
+        def work() -> list[Done]:
+            blobs = self.shop.blobs
+            with blobs.local_path(digest) as path, tempfile.TemporaryDirectory(prefix="tidegate-parse-") as folder:
+                document = parse(
+                    path,
+                    media_type,
+                    self.shop.limits,
+                    workdir=Path(folder),
+                    password=blobs.read_secret(document_id),
+                    image_policy=stage["images"],
+                )
+                images = {
+                    page.number: (blobs.put_path(page.image.path), page.image.media_type)
+                    for page in document.pages
+                    if page.image is not None
+                }
+            title = document.title or Path(source).stem
+            output = {"pages": len(document.pages), "title": title}
+            return [Done(Result(output=output), _Parsed(document, images))]
+
+        return [Job((unit,), cpu=work) for unit in units]
+
+    def store(self, session: Session, run: Run, unit: Claimed, done: Done) -> None:
+        parsed: _Parsed = done.value
+        if not parsed.document.pages:
+            raise RejectedInput("corrupt", "the file holds no pages")
+        if parsed.images:
+            session.execute(
+                insert(Blob).on_conflict_do_nothing(),
+                [
+                    {"digest": blob.digest, "size_bytes": blob.size_bytes, "media_type": media_type}
+                    for blob, media_type in parsed.images.values()
+                ],
+            )
+        digests = {number: blob.digest for number, (blob, _) in parsed.images.items()}
+        insert_pages(session, run.id, parsed.document.pages, digests)
+        after_parse(session, run, done.result.output or {})
+
+
+@dataclass(frozen=True, slots=True)
+class _Describe:
+    shop: Workshop
+
+    def load(self, session: Session, run: Run, units: Sequence[Claimed]) -> list[Job]:
+        pages = {page.number: page for page in pages_of(session, run.id, [unit.ordinal for unit in units])}
+        return [
+            self._job(session, run, unit, pages[unit.ordinal].image_digest or "", pages[unit.ordinal]) for unit in units
+        ]
+
+    def _job(self, session: Session, run: Run, unit: Claimed, image_digest: str, page: Any) -> Job:
+        context = self.shop.context(session, run, unit)
+        number, media_type, text = page.number, page.image_media_type or "image/jpeg", page.text_layer
+
+        async def work() -> list[Done]:
+            image = self.shop.blobs.read(image_digest)
+            answer = await describe(
+                DescribeInput(page_number=number, image=image, media_type=media_type, text=text),
+                self.shop.models.vlm,
+                context,
+            )
+            return [Done(_answered(answer, {"text": answer.value}))]
+
+        return Job((unit,), model=work)
+
+    def store(self, session: Session, run: Run, unit: Claimed, done: Done) -> None:
+        after_describe(session, run, [unit.ordinal])
+
+
+@dataclass(frozen=True, slots=True)
+class _Format:
+    shop: Workshop
+
+    def load(self, session: Session, run: Run, units: Sequence[Claimed]) -> list[Job]:
+        numbers = [unit.ordinal for unit in units]
+        title = session.get_one(Document, run.document_id).title
+        descriptions = {text.number: text.description for text in page_texts(session, run.id, numbers)}
+        inputs = {}
+        for page in pages_of(session, run.id, numbers):
+            description, text = format_source(page, descriptions.get(page.number))
+            inputs[page.number] = FormatInput(page.number, title, description, text, TextFormat(page.text_format))
+        return [self._job(session, run, unit, inputs[unit.ordinal]) for unit in units]
+
+    def _job(self, session: Session, run: Run, unit: Claimed, page: FormatInput) -> Job:
+        context = self.shop.context(session, run, unit)
+
+        async def work() -> list[Done]:
+            answer = await format_page(page, self.shop.models.formatter, context)
+            return [Done(_answered(answer, {"markdown": answer.value}))]
+
+        return Job((unit,), model=work)
+
+    def store(self, session: Session, run: Run, unit: Claimed, done: Done) -> None:
+        """The Markdown is on the unit's own row; the barrier behind format is ``settle``'s."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    shop: Workshop
+
+    def load(self, session: Session, run: Run, units: Sequence[Claimed]) -> list[Job]:
+        title = session.get_one(Document, run.document_id).title
+        pages = [(text.number, text.text) for text in page_texts(session, run.id) if text.text.strip()]
+        max_tokens = run.recipe["stages"][Stage.CHUNK.value]["max_tokens"]
+
+        def work() -> list[Done]:
+            chunks = chunk(pages, title=title, max_tokens=max_tokens, count_tokens=self.shop.count_tokens)
+            return [Done(Result(), chunks)]
+
+        return [Job((unit,), cpu=work) for unit in units]
+
+    def store(self, session: Session, run: Run, unit: Claimed, done: Done) -> None:
+        chunks: tuple[Chunk, ...] = done.value
+        after_chunk(session, run, chunks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Retrieve:
+    shop: Workshop
+
+    def load(self, session: Session, run: Run, units: Sequence[Claimed]) -> list[Job]:
+        inputs = retrieve_inputs(session, run, [unit.ordinal for unit in units])
+        return [self._job(session, run, unit, inputs[unit.ordinal]) for unit in units]
+
+    def _job(self, session: Session, run: Run, unit: Claimed, source: RetrieveInput) -> Job:
+        context = self.shop.context(session, run, unit)
+
+        async def work() -> list[Done]:
+            answer = await retrieve(source, self.shop.models.retriever, context)
+            cues = answer.value
+            output = {
+                "context": cues.context,
+                "keywords": list(cues.keywords),
+                "questions": list(cues.questions),
+            }
+            return [Done(_answered(answer, output), cues)]
+
+        return Job((unit,), model=work)
+
+    def store(self, session: Session, run: Run, unit: Claimed, done: Done) -> None:
+        cues: Cues = done.value
+        set_cues(session, run.id, unit.ordinal, cues)
+        after_retrieve(session, run, [unit.ordinal])
+
+
+@dataclass(frozen=True, slots=True)
+class _Vector:
+    chunk_id: int
+    text_digest: str
+    vector: list[float] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Embed:
+    shop: Workshop
+
+    def load(self, session: Session, run: Run, units: Sequence[Claimed]) -> list[Job]:
+        """One job for the whole slice: embedders are asked for a batch at a time."""
+        rows = {row.ordinal: row for row in chunks_of(session, run.id, [unit.ordinal for unit in units])}
+        texts = [embedding_text(rows[u.ordinal].text, rows[u.ordinal].heading, rows[u.ordinal].context) for u in units]
+        chunk_ids = [rows[unit.ordinal].id for unit in units]
+        context = self.shop.context(session, run, units[0])
+
+        async def work() -> list[Done]:
+            answer = await embed(texts, self.shop.models.embedder, context)
+            return [
+                Done(_answered(answer, None), _Vector(chunk_id, unit.digest or "", vector))
+                for unit, chunk_id, vector in zip(units, chunk_ids, answer.value, strict=True)
+            ]
+
+        return [Job(tuple(units), model=work)]
+
+    def store(self, session: Session, run: Run, unit: Claimed, done: Done) -> None:
+        found: _Vector = done.value
+        if run.space_id is None:
+            msg = f"run {run.id} has no embedding space"
+            raise RuntimeError(msg)
+        store_vector(session, run.space_id, found.chunk_id, found.text_digest, found.vector)

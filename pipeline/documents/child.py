@@ -12,11 +12,13 @@ import os
 import resource
 import signal
 import sys
+import traceback
 from typing import BinaryIO
 
 from pipeline.documents.job import Event, Job, Reader, Rejected, job_from_line, rejected, to_line
 from pipeline.documents.media import Family, family_of
 from pipeline.domain.errors import RejectedInput
+from pipeline.domain.text import safe_text
 
 _PR_SET_PDEATHSIG = 1
 _MB = 1 << 20
@@ -50,6 +52,9 @@ def main() -> int:
         report(rejected(exc))
     except MemoryError:
         report(Rejected("unsafe", f"needs more memory than limits.parse_memory_mb = {job.limits.parse_memory_mb}"))
+    except Exception as exc:  # a hostile file finds the exception that nobody foresaw; it is an answer
+        traceback.print_exc()
+        report(Rejected("corrupt", f"it can't be read ({type(exc).__name__}: {safe_text(str(exc))[:200]})"))
     return 0
 
 

@@ -27,10 +27,7 @@ _GUESS_BYTES = 262_144
 # Multi-byte encodings come first: bytes that are valid in one of them are hardly ever Western text, and never the other
 # way round.
 _MULTIBYTE = ("cp932", "euc_jp", "gb18030", "big5", "euc_kr")
-_LEGACY = (
-    "cp932", "euc_jp", "gb18030", "big5", "euc_kr", "cp1250", "cp1251", "cp1252", "cp1253", "cp1254", "cp1255", "cp1256",
-    "koi8_r",
-)  # fmt: skip
+_SINGLE_BYTE = ("cp1250", "cp1251", "cp1252", "cp1253", "cp1254", "cp1255", "cp1256", "koi8_r")
 _FALLBACK = "cp1252"
 _WESTERN_LETTERS = frozenset("àáâãäåæçèéêëìíîïñòóôõöøùúûüýÿßœÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÕÖØÙÚÛÜÝŸŒšžŠŽ")
 _WESTERN_SIGNS = frozenset("€‚„…†‡‰‹‘’“”•–—™›\xa0¡¢£¥§©ª«®°±²³´µ¶·¹º»¼½¾¿×÷")
@@ -121,7 +118,7 @@ def _guess(data: bytes) -> str:
         return "cp1252"
     if _is_japanese_euc(sample):
         return "euc_jp"
-    best = from_bytes(sample, cp_isolation=list(_LEGACY), preemptive_behaviour=False).best()
+    best = from_bytes(sample, cp_isolation=[*_MULTIBYTE, *_SINGLE_BYTE], preemptive_behaviour=False).best()
     if best is not None:
         return best.encoding
     for encoding in _MULTIBYTE:

@@ -86,11 +86,14 @@ def _is_drawing(path: Any) -> bool:
         if kind == pdfium.FPDF_SEGMENT_BEZIERTO:
             return True
         point = _point(segment)
-        if kind == pdfium.FPDF_SEGMENT_LINETO and before is not None:
-            if abs(point[0] - before[0]) > 1.0 and abs(point[1] - before[1]) > 1.0:
-                return True
+        if kind == pdfium.FPDF_SEGMENT_LINETO and before is not None and _is_slanted(before, point):
+            return True
         before = point
     return False
+
+
+def _is_slanted(one: tuple[float, float], other: tuple[float, float]) -> bool:
+    return abs(one[0] - other[0]) > 1.0 and abs(one[1] - other[1]) > 1.0
 
 
 def _point(segment: Any) -> tuple[float, float]:

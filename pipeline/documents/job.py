@@ -14,7 +14,19 @@ from typing import Any
 from pipeline.domain.document import Limits, PageFile, ParsedPage, TextFormat, TextQuality
 from pipeline.domain.errors import Failure, RejectedInput
 
-__all__ = ["Begun", "Ended", "Event", "Job", "Opened", "Reader", "Rejected", "from_line", "job_from_line", "rejected", "to_line"]
+__all__ = [
+    "Begun",
+    "Ended",
+    "Event",
+    "Job",
+    "Opened",
+    "Reader",
+    "Rejected",
+    "from_line",
+    "job_from_line",
+    "rejected",
+    "to_line",
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,8 @@ def _render(page: pypdfium2.PdfPage, width: float, height: float, job: Job) -> I
     """Render at the size that is needed, never at full size: pdfium scales images while it decodes them."""
     scale = fit(width, height, long_side_px=job.long_side_px, max_pixels=job.limits.max_pixels)
     with closing(page.render(scale=scale, rev_byteorder=True, limit_image_cache=True)) as bitmap:
-        return bitmap.to_pil().copy()
+        image: Image.Image = bitmap.to_pil()
+        return image.copy()
 
 
 def _declared_title(document: pypdfium2.PdfDocument) -> str | None:

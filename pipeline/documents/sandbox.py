@@ -53,7 +53,8 @@ def run(job: Job, *, seconds: float, silence_s: float | None = None) -> Iterator
         PageStuck: It was silent for longer than ``silence_s``.
         ChildDied: It ended without an answer.
     """
-    child = subprocess.Popen(
+    child = subprocess.Popen(  # noqa: S603
+        # Our own interpreter and module, no shell, and the file's name is not among the words.
         [sys.executable, "-S", "-P", "-m", "pipeline.documents.child", str(os.getpid())],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -85,47 +86,76 @@ def _environment(workdir: Path) -> dict[str, str]:
     }
 
 
-def _converse(
-    child: subprocess.Popen[bytes], job: Job, seconds: float, silence_s: float | None
-) -> Iterator[Event]:
+def _converse(child: subprocess.Popen[bytes], job: Job, seconds: float, silence_s: float | None) -> Iterator[Event]:
     _ask(child, job)
-    started = heard = time.monotonic()
-    tail = b""
-    pending = bytearray()
-    reported, limit = 0, max(_REPORT_FLOOR_BYTES, _REPORT_TIMES_INPUT * job.limits.max_bytes)
-    spoke = False
+    watch = _Watch(job, seconds, silence_s)
+    ear = _Ear(job)
     with selectors.DefaultSelector() as selector:
         for stream in (child.stdout, child.stderr):
             if stream is not None:
                 selector.register(stream, selectors.EVENT_READ)
         while selector.get_map():
-            now = time.monotonic()
-            left = started + seconds - now
-            if left <= 0:
-                raise RejectedInput("unsafe", f"not parsed within limits.parse_seconds = {job.limits.parse_seconds}")
-            if spoke and silence_s is not None:
-                left = min(left, heard + silence_s - now)
-                if left <= 0:
-                    raise PageStuck(silence_s)
-            for key, _ in selector.select(left):
+            for key, _ in selector.select(watch.left()):
                 data = os.read(key.fd, _READ_BYTES)
                 if not data:
                     selector.unregister(key.fileobj)
                 elif key.fileobj is child.stderr:
-                    tail = (tail + data)[-_STDERR_TAIL_BYTES:]
+                    ear.overhear(data)
                 else:
-                    reported += len(data)
-                    if reported > limit:
-                        raise RejectedInput("unsafe", f"holds more than {limit >> 20} MB of text")
-                    pending += data
-                    while (newline := pending.find(b"\n")) >= 0:
-                        line = bytes(pending[:newline])
-                        del pending[: newline + 1]
-                        spoke, heard = True, time.monotonic()
-                        yield from_line(line)
-                        # The caller's own work between two events is not the child's silence.
-                        heard = time.monotonic()
-    _judge(child, job, tail)
+                    for event in ear.hear(data):
+                        yield event
+                        # Also after the caller's own work on the event: that is not the child's silence.
+                        watch.heard()
+    _judge(child, job, ear.overheard)
+
+
+class _Watch:
+    """The two clocks on a child: its whole time, and its silence."""
+
+    def __init__(self, job: Job, seconds: float, silence_s: float | None) -> None:
+        self._late = f"not parsed within limits.parse_seconds = {job.limits.parse_seconds}"
+        self._end = time.monotonic() + seconds
+        self._silence_s = silence_s
+        self._heard: float | None = None
+
+    def heard(self) -> None:
+        self._heard = time.monotonic()
+
+    def left(self) -> float:
+        """Seconds until one of them rings; raises when it has."""
+        now = time.monotonic()
+        left = self._end - now
+        if left <= 0:
+            raise RejectedInput("unsafe", self._late)
+        if self._heard is not None and self._silence_s is not None:
+            left = min(left, self._heard + self._silence_s - now)
+            if left <= 0:
+                raise PageStuck(self._silence_s)
+        return left
+
+
+class _Ear:
+    """Puts the child's lines together, and bounds what it may say."""
+
+    def __init__(self, job: Job) -> None:
+        self._limit = max(_REPORT_FLOOR_BYTES, _REPORT_TIMES_INPUT * job.limits.max_bytes)
+        self._said = 0
+        self._pending = bytearray()
+        self.overheard = b""
+
+    def hear(self, data: bytes) -> Iterator[Event]:
+        self._said += len(data)
+        if self._said > self._limit:
+            raise RejectedInput("unsafe", f"it holds more than {self._limit >> 20} MB of text")
+        *lines, rest = data.split(b"\n")
+        for line in lines:
+            self._pending += line
+            whole, self._pending = bytes(self._pending), bytearray()
+            yield from_line(whole)
+        self._pending += rest
+
+    def overhear(self, data: bytes) -> None:
+        self.overheard = (self.overheard + data)[-_STDERR_TAIL_BYTES:]
 
 
 def _ask(child: subprocess.Popen[bytes], job: Job) -> None:

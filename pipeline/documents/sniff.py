@@ -30,6 +30,11 @@ _MAGIC: tuple[tuple[bytes, str], ...] = (
     (b"MM\x00+", "image/tiff"),
     (b"{\\rtf", media.RTF),
 )
+_IMAGE_MAGIC: tuple[tuple[re.Pattern[bytes], str], ...] = (
+    (re.compile(rb"RIFF.{4}WEBP", re.DOTALL), "image/webp"),
+    # "BM" alone starts many a text; a bitmap's two reserved words are zero.
+    (re.compile(rb"BM.{4}\x00{4}.{16}", re.DOTALL), "image/bmp"),
+)
 _REFUSED: tuple[tuple[bytes, str], ...] = (
     (b"\x1f\x8b", "a gzip archive; unpack it and enqueue what is in it"),
     (b"BZh", "a bzip2 archive; unpack it and enqueue what is in it"),
@@ -103,15 +108,19 @@ def _binary_kind(path: Path, head: bytes) -> str | None:
     for magic, media_type in _MAGIC:
         if head.startswith(magic):
             return media_type
-    if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
-        return "image/webp"
-    # "BM" alone starts many a text; a bitmap's two reserved words are zero.
-    if head[:2] == b"BM" and len(head) > 26 and head[6:10] == b"\x00\x00\x00\x00":
-        return "image/bmp"
+    for image, media_type in _IMAGE_MAGIC:
+        if image.match(head):
+            return media_type
     if head[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
         return zip_media_type(path, head)
     if head.startswith(_OLE):
         return _ole(path)
+    _refuse(head)
+    return None
+
+
+def _refuse(head: bytes) -> None:
+    """Name the well-known kinds that no reader takes."""
     for magic, what in _REFUSED:
         if head.startswith(magic):
             raise RejectedInput("unsupported", what)
@@ -119,7 +128,6 @@ def _binary_kind(path: Path, head: bytes) -> str | None:
         raise RejectedInput("unsupported", "a tar archive; unpack it and enqueue what is in it")
     if head[_MP4_AT : _MP4_AT + 4] == b"ftyp":
         raise RejectedInput("unsupported", "a video or an image of a kind that is not read (MP4, HEIC, AVIF)")
-    return None
 
 
 def _ole(path: Path) -> str:

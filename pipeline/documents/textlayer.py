@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, repeat
 from math import cos, sin
@@ -156,17 +156,19 @@ def _main_angle(textpage: Any, solid: Sequence[int]) -> float:
 
 
 def _is_invisible(textpage: Any, index: int) -> bool:
-    return pdfium.FPDFTextObj_GetTextRenderMode(pdfium.FPDFText_GetTextObject(textpage, index)) in _INVISIBLE
+    mode: int = pdfium.FPDFTextObj_GetTextRenderMode(pdfium.FPDFText_GetTextObject(textpage, index))
+    return mode in _INVISIBLE
 
 
 def _is_unmapped(textpage: Any, index: int) -> bool:
     if pdfium.FPDFText_HasUnicodeMapError(textpage, index) == 1:
         return True
     code = pdfium.FPDFText_GetUnicode(textpage, index)
-    return code in (0, 0xFFFD, 0xFFFE, 0xFFFF) or code < 0x20 and code != ord(_HYPHEN) or 0xE000 <= code <= 0xF8FF
+    is_control = code < 0x20 and code != ord(_HYPHEN)
+    return is_control or code in (0xFFFD, 0xFFFE, 0xFFFF) or 0xE000 <= code <= 0xF8FF
 
 
-def _share(textpage: Any, solid: Sequence[int], is_so: Any) -> float:
+def _share(textpage: Any, solid: Sequence[int], is_so: Callable[[Any, int], bool]) -> float:
     sample = _sample(solid)
     return sum(is_so(textpage, index) for index in sample) / len(sample)
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -34,7 +33,13 @@ class _Progress:
     title: str | None = None
     count: int = 0
     current: int | None = None
+    suspect: int | None = None
     ended: bool = False
+
+    @property
+    def next_page(self) -> int:
+        """Where the next child begins; pages come in order."""
+        return max(self.pages, default=0) + 1
 
     def take(self, event: Event) -> None:
         match event:
@@ -51,14 +56,13 @@ class _Progress:
                 self.title = self.title or title
                 self.ended = True
 
-    def fail_current(self, kind: str, detail: str) -> int:
-        """Give up on the page that was being read; returns the page to go on with."""
+    def fail_current(self, kind: str, detail: str) -> None:
+        """Give up on the page that is being read."""
         number = self.current
         assert number is not None  # noqa: S101 -- the callers looked
         failure = Failure(kind, f"page {number} {detail}")
         self.pages[number] = ParsedPage(number, "", TextFormat.PLAIN, TextQuality.NONE, failure=failure)
         self.current = None
-        return number + 1
 
 
 def parse(
@@ -91,39 +95,39 @@ def parse(
     size = path.stat().st_size
     if size > limits.max_bytes:
         raise RejectedInput("too_large", f"{size} bytes; limits.max_bytes = {limits.max_bytes}")
-    path, workdir = path.resolve(), workdir.resolve()
+    job = Job(path.resolve(), media_type, limits, workdir.resolve(), password, image_policy)
     progress = _Progress()
     deadline = time.monotonic() + limits.parse_seconds
-    silence_s = min(max(_PAGE_SHARE * limits.parse_seconds, _PAGE_MIN_S), _PAGE_MAX_S)
-    first, suspect = 1, None
     while not progress.ended:
-        job = Job(path, media_type, limits, workdir, password, image_policy, first_page=first)
-        try:
-            for event in _events(job, deadline, silence_s):
-                progress.take(event)
-        except sandbox.PageStuck as exc:
-            if progress.current is None:
-                raise RejectedInput("unsafe", f"nothing was parsed for {exc.seconds:.0f} s") from exc
-            first = progress.fail_current("unsafe", f"was not parsed within {exc.seconds:.0f} s")
-        except ChildDied as exc:
-            if progress.current is None:
-                raise
-            if progress.current != suspect:
-                # Perhaps it was killed from outside: the same page once more, alone at the start of a new child.
-                first = suspect = progress.current
-                continue
-            first = progress.fail_current("corrupt", f"ends the parser ({exc.kind}: {exc.detail})")
-        else:
-            if not progress.ended:
-                raise ChildDied("exited", "it stopped before the end of the file")
+        _run_child(job, progress, deadline)
         bad = sum(page.failure is not None for page in progress.pages.values())
         if bad > _MAX_BAD_PAGES:
             raise RejectedInput("corrupt", f"more than {_MAX_BAD_PAGES} pages can't be parsed")
-        if first > progress.count > 0:
+        if progress.next_page > progress.count > 0:
             break
+        job = replace(job, first_page=progress.next_page)
     pages = tuple(progress.pages[number] for number in sorted(progress.pages))
     return ParsedDocument(media_type, progress.title, pages)
 
 
-def _events(job: Job, deadline: float, silence_s: float) -> Iterator[Event]:
-    return sandbox.run(job, seconds=max(0.0, deadline - time.monotonic()), silence_s=silence_s)
+def _run_child(job: Job, progress: _Progress, deadline: float) -> None:
+    """Let one child go on with the document; returns when it ended, or when a page ended it."""
+    silence_s = min(max(_PAGE_SHARE * job.limits.parse_seconds, _PAGE_MIN_S), _PAGE_MAX_S)
+    try:
+        for event in sandbox.run(job, seconds=max(0.0, deadline - time.monotonic()), silence_s=silence_s):
+            progress.take(event)
+    except sandbox.PageStuck as exc:
+        if progress.current is None:
+            raise RejectedInput("unsafe", f"nothing was parsed for {exc.seconds:.0f} s") from exc
+        progress.fail_current("unsafe", f"was not parsed within {exc.seconds:.0f} s")
+    except ChildDied as exc:
+        if progress.current is None:
+            raise
+        if progress.current == progress.suspect:
+            progress.fail_current("corrupt", f"ends the parser ({exc.kind}: {exc.detail})")
+        else:
+            # Perhaps it was killed from outside: the same page once more, first in a new child.
+            progress.suspect, progress.current = progress.current, None
+    else:
+        if not progress.ended:
+            raise ChildDied("exited", "it stopped before the end of the file")

@@ -1,0 +1,135 @@
+"""Plain text, Markdown, CSV/TSV, JSON and JSON Lines, in whatever encoding they come."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable, Iterator
+
+from pipeline.documents import media
+from pipeline.documents.encodings import decode
+from pipeline.documents.job import Event, Job
+from pipeline.documents.pages import first_heading, number_pages, text_page
+from pipeline.documents.sections import MAX_SECTION_CHARS, plain_sections, sections
+from pipeline.domain.document import ParsedPage, TextFormat
+from pipeline.domain.errors import RejectedInput
+from pipeline.domain.text import safe_text
+
+__all__ = ["read", "table_rows"]
+
+_FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
+_FRONT_TITLE = re.compile(r"""^title:[ \t]*["']?(.+?)["']?[ \t]*$""", re.MULTILINE)
+_DELIMITERS = ",;\t|"
+_MAX_CELLS = 2_000_000
+_MAX_CELL_CHARS = 20_000
+
+
+def read(job: Job) -> Iterator[Event]:
+    """Parse a text file into sections.
+
+    Raises:
+        RejectedInput: ``too_large``: a table of millions of cells, or more sections than ``limits.max_pages``.
+    """
+    text = safe_text(decode(job.path.read_bytes()))
+    reader, text_format = _READERS[job.media_type]
+    title, parts = reader(text)
+    yield from number_pages(_pages(parts, text_format, job.limits.max_pages), title)
+
+
+def _pages(parts: Iterator[str], text_format: TextFormat, max_pages: int) -> Iterator[ParsedPage]:
+    for number, part in enumerate((part for part in parts if part.strip()), start=1):
+        if number > max_pages:
+            raise RejectedInput("too_large", f"more than {max_pages} sections of text; limits.max_pages = {max_pages}")
+        yield text_page(number, part, text_format)
+
+
+def _plain(text: str) -> tuple[str | None, Iterator[str]]:
+    return None, plain_sections(text)
+
+
+def _markdown(text: str) -> tuple[str | None, Iterator[str]]:
+    text = text.replace("\r\n", "\n")
+    title, front = None, _FRONT_MATTER.match(text)
+    if front is not None:
+        declared = _FRONT_TITLE.search(front.group(1))
+        title = declared.group(1) if declared else None
+        # Kept, as what it is: its values may be what somebody searches for.
+        text = f"```yaml\n{front.group(1)}\n```\n\n{text[front.end() :]}"
+    return title or first_heading(text), sections(text)
+
+
+def _csv(text: str) -> tuple[str | None, Iterator[str]]:
+    return None, _tables(text, None)
+
+
+def _tsv(text: str) -> tuple[str | None, Iterator[str]]:
+    return None, _tables(text, "\t")
+
+
+def _tables(text: str, delimiter: str | None) -> Iterator[str]:
+    """Rows as Markdown tables; every section repeats the first row, as it is the header nearly always."""
+    rows = list(_records(text, delimiter or _delimiter(text)))
+    if rows:
+        yield from sections(table_rows(rows))
+
+
+def _records(text: str, delimiter: str) -> Iterator[list[str]]:
+    csv.field_size_limit(max(len(text), 1))
+    cells = 0
+    for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter):
+        cells += len(row)
+        if cells > _MAX_CELLS:
+            raise RejectedInput("too_large", f"a table of more than {_MAX_CELLS:,} cells")
+        if any(cell.strip() for cell in row):
+            yield row
+
+
+def _delimiter(text: str) -> str:
+    """The delimiter that cuts the first lines into the most equal rows."""
+    lines = [line for line in text[:65_536].splitlines() if line.strip()][:20]
+    counts = {mark: [line.count(mark) for line in lines] for mark in _DELIMITERS}
+    return max(counts, key=lambda mark: (min(counts[mark], default=0), sum(counts[mark])))
+
+
+def table_rows(rows: list[list[str]]) -> str:
+    """Write rows as a Markdown table, the first as its header; cells are escaped and rows filled up."""
+    width = max(len(row) for row in rows)
+    lines = ["| " + " | ".join([_cell(cell) for cell in row] + [""] * (width - len(row))) + " |" for row in rows]
+    lines.insert(1, "| " + " | ".join(["---"] * width) + " |")
+    return "\n".join(lines)
+
+
+def _cell(cell: str) -> str:
+    return " ".join(cell[:_MAX_CELL_CHARS].split()).replace("\\", "\\\\").replace("|", "\\|")
+
+
+def _json(text: str) -> tuple[str | None, Iterator[str]]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None, plain_sections(text)
+    title = value.get("title") if isinstance(value, dict) else None
+    return title if isinstance(title, str) else None, _fenced(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def _json_lines(text: str) -> tuple[str | None, Iterator[str]]:
+    return None, _fenced(text.strip("\n"))
+
+
+def _fenced(text: str) -> Iterator[str]:
+    if text.strip() in ("", "{}", "[]", "null", '""'):
+        return
+    for part in plain_sections(text, MAX_SECTION_CHARS - 20):
+        yield f"```json\n{part}\n```"
+
+
+_READERS: dict[str, tuple[Callable[[str], tuple[str | None, Iterator[str]]], TextFormat]] = {
+    media.PLAIN: (_plain, TextFormat.PLAIN),
+    media.MARKDOWN: (_markdown, TextFormat.MARKDOWN),
+    media.CSV: (_csv, TextFormat.MARKDOWN),
+    media.TSV: (_tsv, TextFormat.MARKDOWN),
+    media.JSON: (_json, TextFormat.MARKDOWN),
+    media.JSONL: (_json_lines, TextFormat.MARKDOWN),
+}

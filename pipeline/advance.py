@@ -13,9 +13,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import func, select
-from sqlalchemy.orm import Session
-
 from pipeline.domain.digest import text_digest
 from pipeline.domain.document import Chunk, ParsedPage, TextFormat, TextQuality
 from pipeline.domain.errors import Failure
@@ -27,8 +24,9 @@ from pipeline.stages.embed import embedding_text
 from pipeline.stages.retrieve import NEIGHBOUR_CHARS, RetrieveInput, parse_cues
 from pipeline.store.chunks import chunks_of, insert_chunks, neighbours, reuse_vectors, set_cues
 from pipeline.store.pages import copy_pages, count_failed_pages, page_texts, pages_of
-from pipeline.store.runs import move_run, open_units, soonest_resume, telling_failure
-from pipeline.store.schema import Document, Page, Run, Unit
+from pipeline.store.runs import move_run, open_units, park_run, single_unit_states, soonest_resume, telling_failure
+from pipeline.store.schema import Document, Page, Run
+from pipeline.store.session import Session
 from pipeline.store.units import NewUnit, create_units, mark_reused, reuse_units
 
 __all__ = [
@@ -202,15 +200,7 @@ def settle(session: Session, run: Run) -> RunState:
     parse_failure = telling_failure(session, run.id, [Stage.PARSE, Stage.CHUNK])
     if parse_failure is not None:
         return _fail(session, run, parse_failure)
-    states = dict(
-        session.execute(
-            select(Unit.stage, Unit.state).where(
-                Unit.run_id == run.id, Unit.stage.in_((Stage.PARSE.value, Stage.CHUNK.value))
-            )
-        )
-        .tuples()
-        .all()
-    )
+    states = single_unit_states(session, run.id)
     if states.get(Stage.PARSE) == UnitState.DONE and not open_units(session, run.id, PAGE_STAGES):
         if Stage.CHUNK not in states:
             failure = _page_failure(session, run)
@@ -221,8 +211,7 @@ def settle(session: Session, run: Run) -> RunState:
             return _end(session, run)
     busy, parked, soonest = soonest_resume(session, run.id)
     if parked and not busy:
-        since = func.coalesce(Run.parked_since, func.now())
-        move_run(session, run.id, RunState.PARKED, resume_at=soonest, parked_since=since)
+        park_run(session, run.id, soonest)
         return RunState.PARKED
     return RunState.RUNNING
 

@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy.orm import Session, sessionmaker
-
 from pipeline.domain.unit import Stage, queue_of
+from pipeline.store.session import Sessions
 from pipeline.store.window import (
     Ready,
     Slice,
@@ -56,7 +55,7 @@ def cut_slices(ready: Sequence[Ready], slice_units: int, most: int) -> list[list
     return slices[:most]
 
 
-def dispatch(sessions: sessionmaker[Session], publish: Publish, policy: DispatchPolicy) -> int:
+def dispatch(sessions: Sessions, publish: Publish, policy: DispatchPolicy) -> int:
     """Fill every stage's window; returns how many slices were handed out.
 
     The slices are committed before they are published, and taken back when the broker does not take them.

@@ -17,8 +17,6 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Protocol
 
-from sqlalchemy.orm import Session, sessionmaker
-
 from pipeline.adapters.watch import ChainRoom
 from pipeline.advance import reuse_known, settle, take_over_parse
 from pipeline.domain.call import SkipReason
@@ -36,6 +34,7 @@ from pipeline.failover.call import rejecting_targets
 from pipeline.failover.kinds import FailureKind
 from pipeline.store.runs import lock_run, lock_running, make_due, note_progress
 from pipeline.store.schema import Run
+from pipeline.store.session import Sessions
 from pipeline.store.units import (
     Claimed,
     Moment,
@@ -126,7 +125,7 @@ class Ingest:
         stopping: Set when the process drains.
     """
 
-    sessions: sessionmaker[Session]
+    sessions: Sessions
     shop: Workshop
     chains: ChainWatch
     events: Events

@@ -10,9 +10,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import product
 
-from sqlalchemy import func, select
-from sqlalchemy.orm import Session, sessionmaker
-
 from pipeline.adapters.watch import ChainRoom
 from pipeline.advance import settle
 from pipeline.dispatch import WAKE_TTL_S
@@ -22,13 +19,13 @@ from pipeline.ingest import ChainWatch, UnitPolicy
 from pipeline.store.attempt_sink import close_lost_attempts
 from pipeline.store.retention import RetentionPolicy, sweep
 from pipeline.store.runs import give_up_parked, lock_run, move_run
+from pipeline.store.session import Sessions
 from pipeline.store.units import expire_leases, parked_runs, postpone_parked, wake_parked
-from pipeline.store.window import forget_stale_wakes
+from pipeline.store.window import forget_stale_wakes, reconcile_lock
 from pipeline.store.workers import FRESH_S, forget_old_workers
 
 __all__ = ["ReconcilePolicy", "Reconciled", "reconcile", "wake_parked_runs"]
 
-_LOCK = 0x71DE6A7E03
 _OLD_WORKER_S = 3600.0
 
 
@@ -61,14 +58,14 @@ class Reconciled:
     swept: int = 0
 
 
-def reconcile(sessions: sessionmaker[Session], chains: ChainWatch, policy: ReconcilePolicy) -> Reconciled | None:
+def reconcile(sessions: Sessions, chains: ChainWatch, policy: ReconcilePolicy) -> Reconciled | None:
     """One pass; None when somebody else is at it (two beats are harmless).
 
     Raises:
         ServiceUnavailable: Postgres is away; the next pass does the same again.
     """
     with sessions.begin() as guard:
-        if not guard.scalar(select(func.pg_try_advisory_xact_lock(_LOCK))):
+        if not reconcile_lock(guard):
             return None
         done = Reconciled()
         _expire(sessions, policy.unit, done)
@@ -82,7 +79,7 @@ def reconcile(sessions: sessionmaker[Session], chains: ChainWatch, policy: Recon
         return done
 
 
-def _expire(sessions: sessionmaker[Session], unit: UnitPolicy, done: Reconciled) -> None:
+def _expire(sessions: Sessions, unit: UnitPolicy, done: Reconciled) -> None:
     with sessions.begin() as session:
         expired = expire_leases(session, unit.max_lost)
     done.expired = len(expired)
@@ -94,9 +91,7 @@ def _expire(sessions: sessionmaker[Session], unit: UnitPolicy, done: Reconciled)
                 settle(session, run)
 
 
-def wake_parked_runs(
-    sessions: sessionmaker[Session], chains: ChainWatch, stages: Sequence[Stage], most_units: int
-) -> list[int]:
+def wake_parked_runs(sessions: Sessions, chains: ChainWatch, stages: Sequence[Stage], most_units: int) -> list[int]:
     """Let due parked units go on, as many as their chains would take; returns the runs that they belong to.
 
     A half-open chain gets a single canary, a recovering one its ramp. Where a chain is still closed, the units wait
@@ -123,7 +118,7 @@ def wake_parked_runs(
     return resumed
 
 
-def _wake(sessions: sessionmaker[Session], run_id: int, stage: Stage, most: int) -> int:
+def _wake(sessions: Sessions, run_id: int, stage: Stage, most: int) -> int:
     with sessions.begin() as session:
         run = lock_run(session, run_id)
         if run is None or run.state not in (RunState.PARKED, RunState.RUNNING):
@@ -134,7 +129,7 @@ def _wake(sessions: sessionmaker[Session], run_id: int, stage: Stage, most: int)
         return woken
 
 
-def _postpone(sessions: sessionmaker[Session], stage: Stage, primary_only: bool, chain: ChainRoom) -> None:
+def _postpone(sessions: Sessions, stage: Stage, primary_only: bool, chain: ChainRoom) -> None:
     until = None if chain.until is None else datetime.fromtimestamp(chain.until, UTC)
     with sessions.begin() as session:
         postpone_parked(session, stage, primary_only=primary_only, until=until)

@@ -13,9 +13,6 @@ from pathlib import Path
 from typing import Any, Protocol
 from uuid import uuid4
 
-from sqlalchemy.dialects.postgresql import insert
-from sqlalchemy.orm import Session
-
 from pipeline.advance import (
     after_chunk,
     after_describe,
@@ -38,8 +35,9 @@ from pipeline.stages.ports import ChatModel, EmbeddingModel
 from pipeline.stages.retrieve import RetrieveInput, retrieve
 from pipeline.store.blobs import BlobStore, StoredBlob
 from pipeline.store.chunks import chunks_of, set_cues, store_vector
-from pipeline.store.pages import insert_pages, page_texts, pages_of
-from pipeline.store.schema import Blob, Collection, Document, Run
+from pipeline.store.pages import insert_pages, note_blobs, page_texts, pages_of
+from pipeline.store.schema import Collection, Document, Run
+from pipeline.store.session import Session
 from pipeline.store.units import Claimed, Result
 
 __all__ = ["Done", "Job", "Models", "StageWork", "Workshop", "calls_with_content", "work_of"]
@@ -188,13 +186,7 @@ class _Parse:
         if not parsed.document.pages:
             raise RejectedInput("corrupt", "the file holds no pages")
         if parsed.images:
-            session.execute(
-                insert(Blob).on_conflict_do_nothing(),
-                [
-                    {"digest": blob.digest, "size_bytes": blob.size_bytes, "media_type": media_type}
-                    for blob, media_type in parsed.images.values()
-                ],
-            )
+            note_blobs(session, [(b.digest, b.size_bytes, media_type) for b, media_type in parsed.images.values()])
         digests = {number: blob.digest for number, (blob, _) in parsed.images.items()}
         insert_pages(session, run.id, parsed.document.pages, digests)
         after_parse(session, run, done.result.output or {})

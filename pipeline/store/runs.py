@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session, aliased
 from pipeline.domain.errors import Failure
 from pipeline.domain.run import ACTIVE_RUN_STATES, RunState, run_states_before
 from pipeline.domain.unit import Stage, UnitState
-from pipeline.store.schema import Attempt, Document, Run, Unit
+from pipeline.store.schema import Attempt, Collection, Document, Run, Unit
 
 __all__ = [
     "cancel_active_runs",
@@ -25,9 +25,12 @@ __all__ = [
     "lock_run",
     "lock_running",
     "make_due",
+    "make_live",
     "move_run",
     "note_progress",
     "open_units",
+    "park_run",
+    "single_unit_states",
     "soonest_resume",
     "telling_failure",
 ]
@@ -67,6 +70,23 @@ def move_run(session: Session, run_id: int, to: RunState, **values: Any) -> bool
     return result.first() is not None
 
 
+def make_live(session: Session, run: Run) -> None:
+    """Make a run the generation that search sees, and its space the collection's where that has none yet."""
+    session.execute(
+        update(Document)
+        .where(Document.id == run.document_id)
+        .values(live_run_id=run.id)
+        .execution_options(synchronize_session=False)
+    )
+    if run.space_id is not None:
+        session.execute(
+            update(Collection)
+            .where(Collection.id == run.collection_id, Collection.active_space_id.is_(None))
+            .values(active_space_id=run.space_id)
+            .execution_options(synchronize_session=False)
+        )
+
+
 def note_progress(session: Session, run_id: int) -> None:
     """A unit ended: the patience of ``park.give_up_after_s`` starts anew."""
     session.execute(
@@ -92,6 +112,22 @@ def open_units(session: Session, run_id: int, stages: Sequence[Stage]) -> bool:
             )
         )
     )
+
+
+def park_run(session: Session, run_id: int, resume_at: datetime | None) -> bool:
+    """Put a run aside; how long it has waited without progress is counted from its first park since then."""
+    since = func.coalesce(Run.parked_since, func.now())
+    return move_run(session, run_id, RunState.PARKED, resume_at=resume_at, parked_since=since)
+
+
+def single_unit_states(session: Session, run_id: int) -> dict[Stage, UnitState]:
+    """The states of the units that a run has one of: parse and, once it is due, chunk."""
+    rows = session.execute(
+        select(Unit.stage, Unit.state).where(
+            Unit.run_id == run_id, Unit.stage.in_((Stage.PARSE.value, Stage.CHUNK.value))
+        )
+    )
+    return {Stage(row.stage): UnitState(row.state) for row in rows}
 
 
 def soonest_resume(session: Session, run_id: int) -> tuple[bool, bool, datetime | None]:

@@ -8,22 +8,35 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg.types.string import StrDumperUnknown
 from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import URL, ExceptionContext, make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.orm import Session, sessionmaker
 
 from pipeline.domain.errors import ConfigError, ServiceUnavailable, TidegateError
 from pipeline.domain.text import safe_text
 
-__all__ = ["Sessions", "database_name", "make_engine", "make_sessions", "safe_json", "translated"]
+__all__ = [
+    "Session",
+    "Sessions",
+    "database_name",
+    "make_engine",
+    "make_sessions",
+    "safe_json",
+    "transact",
+    "translated",
+]
 
 Sessions = sessionmaker[Session]
 
+T = TypeVar("T")
+
+_DEADLOCK_TRIES = 4
 _START = "start the embedded services: tidegate up; or check TIDEGATE_DATABASE_URL"
 
 # What a failed statement means for the caller, by SQLSTATE or by its class (the first two characters). An error
@@ -95,6 +108,22 @@ def make_engine(
 def make_sessions(engine: Engine) -> Sessions:
     """Sessions whose objects stay readable after a commit; a use case opens one for each short transaction."""
     return sessionmaker(engine, expire_on_commit=False)
+
+
+def transact(sessions: Sessions, work: Callable[[Session], T]) -> T:
+    """Run ``work`` in one transaction; when Postgres ends it for a deadlock, run it again from the start.
+
+    ``work`` must have no effect but on the session.
+    """
+    for _ in range(_DEADLOCK_TRIES - 1):
+        try:
+            with sessions.begin() as session:
+                return work(session)
+        except DBAPIError as error:
+            if not isinstance(error.orig, psycopg.errors.DeadlockDetected | psycopg.errors.SerializationFailure):
+                raise
+    with sessions.begin() as session:
+        return work(session)
 
 
 def database_name(url: URL) -> str:

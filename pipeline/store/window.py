@@ -23,12 +23,14 @@ __all__ = [
     "mark_dispatched",
     "outstanding_slices",
     "ready_units",
+    "reconcile_lock",
     "scan_lock",
     "unmark_dispatched",
 ]
 
 _SCAN_LOCK = 0x71DE6A7E01
 _WAIT_LOCK = 0x71DE6A7E02
+_RECONCILE_LOCK = 0x71DE6A7E03
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,11 @@ def scan_lock(session: Session) -> bool:
         # Let go before looking, so that who commits from now on finds a free waiting place.
         session.execute(select(func.pg_advisory_unlock(_WAIT_LOCK)))
     return True
+
+
+def reconcile_lock(session: Session) -> bool:
+    """Become the one reconciler until the transaction ends; False when another is at it."""
+    return bool(session.scalar(select(func.pg_try_advisory_xact_lock(_RECONCILE_LOCK))))
 
 
 _OUTSTANDING = text(

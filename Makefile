@@ -1,0 +1,63 @@
+# One command each; every target makes what it needs. `make help` lists them.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help install demo test unit check format lock clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+# The first Python on PATH that is new enough.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	if $$p -c 'import sys; raise SystemExit(sys.version_info < (3, 11))' 2>/dev/null; then echo $$p; break; fi; done)
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
+
+help: ## What there is
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 12
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "Tidegate needs Python 3.11 or newer on PATH; or say which: make PYTHON=/path/to/python" >&2; exit 3; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run-installed: requirements.lock pyproject.toml | $(BIN)/python
+	@echo "Installing Tidegate and what it runs on (about a minute) …"
+	$(PIP) install --quiet --require-hashes -r requirements.lock
+	$(PIP) install --quiet --no-deps --no-build-isolation --no-index --editable .
+	@touch $@
+
+$(VENV)/.dev-installed: requirements-dev.lock $(VENV)/.run-installed
+	$(PIP) install --quiet --require-hashes -r requirements-dev.lock
+	@touch $@
+
+install: $(VENV)/.run-installed ## The environment in .venv, with the `tidegate` command
+
+demo: install ## Ingest examples/ on the embedded stack with local models, search, and stop
+	$(BIN)/tidegate demo
+
+test: $(VENV)/.dev-installed ## Every test, against an embedded Postgres and Redis
+	$(BIN)/python -m pytest
+
+unit: $(VENV)/.dev-installed ## Unit tests alone (seconds, no services)
+	$(BIN)/python -m pytest tests/unit -q
+
+check: $(VENV)/.dev-installed ## Linters, types and import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/mypy
+
+format: $(VENV)/.dev-installed ## Format and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lock: ## Pin the dependencies anew, with hashes, for every supported Python
+	$(PYTHON) -m venv $(VENV)-lock
+	$(VENV)-lock/bin/python -m pip install --quiet uv
+	$(VENV)-lock/bin/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-find-links \
+		--no-emit-index-url --python-version 3.11 --upgrade pyproject.toml build.in -o requirements.lock
+	$(VENV)-lock/bin/uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate --no-emit-find-links \
+		--no-emit-index-url --python-version 3.11 --group dev -c requirements.lock -o requirements-dev.lock
+	rm -rf $(VENV)-lock
+
+clean: ## Remove the environment and caches (not .tidegate)
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage build *.egg-info

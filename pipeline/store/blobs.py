@@ -47,8 +47,11 @@ class StoredBlob:
 class BlobStore(Protocol):
     """Content-addressed bytes. Every operation may raise ``ServiceUnavailable`` (full, forbidden, unreachable)."""
 
-    def put_path(self, path: Path) -> StoredBlob:
+    def put_path(self, path: Path, *, digest: str | None = None) -> StoredBlob:
         """Store a file's bytes. What is hashed is what is stored, even when somebody writes to the file meanwhile.
+
+        Args:
+            digest: What the file hashed to a moment ago, which saves a read.
 
         Raises:
             OSError: ``path`` itself can't be read.
@@ -144,11 +147,11 @@ class FileBlobs:
             # Made by hand or under a wide umask: still nobody else's business.
             root.chmod(0o700)
 
-    def put_path(self, path: Path) -> StoredBlob:
-        # Most files of a repeated enqueue are known: reading one twice costs less than writing it once.
-        digest, size = digest_of(path)
-        if self.exists(digest):
-            return StoredBlob(digest, size, created=False)
+    def put_path(self, path: Path, *, digest: str | None = None) -> StoredBlob:
+        # Bytes are often known already: reading a file twice costs less than writing it once.
+        known = digest or digest_of(path)[0]
+        if self.exists(known):
+            return StoredBlob(known, self._path(known).stat().st_size, created=False)
         with path.open("rb") as file:
             return self._put(_chunks(file), path.name)
 

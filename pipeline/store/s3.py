@@ -47,10 +47,10 @@ class S3Blobs:
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
 
-    def put_path(self, path: Path) -> StoredBlob:
-        digest, size = digest_of(path)
-        if self.exists(digest):
-            return StoredBlob(digest, size, created=False)
+    def put_path(self, path: Path, *, digest: str | None = None) -> StoredBlob:
+        known = digest or digest_of(path)[0]
+        if self.exists(known):
+            return StoredBlob(known, path.stat().st_size, created=False)
         # The bytes that were hashed are the bytes that are sent: a copy can't change on the way.
         with tempfile.NamedTemporaryFile() as copy:
             hasher, size = hashlib.sha256(), 0
@@ -60,10 +60,10 @@ class S3Blobs:
                     size += len(chunk)
                     copy.write(chunk)
             copy.seek(0)
-            digest = hasher.hexdigest()
+            stored = hasher.hexdigest()
             with self._calling():
-                self._client.upload_fileobj(copy, self._bucket, self._key(digest))
-        return StoredBlob(digest, size, created=True)
+                self._client.upload_fileobj(copy, self._bucket, self._key(stored))
+        return StoredBlob(stored, size, created=True)
 
     def put_bytes(self, data: bytes) -> StoredBlob:
         digest = hashlib.sha256(data).hexdigest()

@@ -1,0 +1,142 @@
+"""What the paths of an enqueue stand for: files, folders' files, or a reason why not."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["BadSource", "Source", "find_sources", "source_uri", "why_unreadable"]
+
+# What can't be shown on one line or stored as text; a file's name may hold any of it.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ufffe\uffff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file to enqueue.
+
+    Attributes:
+        uri: What the document is known by: the absolute path as text.
+    """
+
+    uri: str
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class BadSource:
+    """A path that stands for no file.
+
+    Attributes:
+        given: The path as the caller wrote it.
+        reason: Why, in words that follow "rejected:".
+    """
+
+    uri: str
+    given: str
+    reason: str
+
+
+def source_uri(path: str | os.PathLike[str]) -> str:
+    r"""The text that a file is known by: its absolute path, one line, in valid Unicode.
+
+    A symlink keeps its own name. ``..`` is resolved as the file system does. Bytes that are no UTF-8, and controls,
+    are written as ``\xNN``; a backslash that would read like one of those is escaped, so two files never meet.
+    """
+    given = os.fspath(path)
+    if ".." in Path(given).parts:
+        head, tail = os.path.split(given)
+        # abspath would cut "link/.." as text and name another folder.
+        given = os.path.realpath(given) if tail in ("", ".", "..") else os.path.join(os.path.realpath(head), tail)
+    return _as_text(os.path.abspath(given))
+
+
+def find_sources(paths: Iterable[str | os.PathLike[str]], *, recursive: bool = False) -> Iterator[Source | BadSource]:
+    """Yield the files that ``paths`` stand for, each once, in order; folders' files by name.
+
+    A folder stands for its own files, with ``recursive`` for those of its subfolders too. Hidden entries are left
+    out, and symlinked folders are not entered (a path given by name always counts).
+    """
+    seen: set[str] = set()
+    for given in paths:
+        for found in _expand(os.fspath(given), recursive):
+            if found.uri not in seen:
+                seen.add(found.uri)
+                yield found
+
+
+def why_unreadable(error: OSError | ValueError) -> str:
+    """A file system error in a few words."""
+    if isinstance(error, FileNotFoundError):
+        return "no such file"
+    if isinstance(error, PermissionError):
+        return "permission denied"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    return str(error)
+
+
+def _expand(given: str, recursive: bool) -> Iterator[Source | BadSource]:
+    if not given:
+        yield BadSource("", "", "an empty path")
+        return
+    try:
+        uri = source_uri(given)
+        mode = os.stat(given).st_mode
+    except ValueError as error:
+        yield BadSource(_as_text(given), _as_text(given), why_unreadable(error))
+        return
+    except OSError as error:
+        reason = "a link to nothing" if os.path.islink(given) else why_unreadable(error)
+        yield BadSource(source_uri(given), _as_text(given), reason)
+        return
+    if stat.S_ISDIR(mode):
+        yield from _folder(given, uri, recursive)
+    elif stat.S_ISREG(mode):
+        yield Source(uri, Path(given))
+    else:
+        yield BadSource(uri, _as_text(given), "not a regular file")
+
+
+def _folder(given: str, uri: str, recursive: bool) -> Iterator[Source | BadSource]:
+    found, subfolders = 0, False
+    # A stack and not recursion: trees may be deeper than Python's.
+    waiting = [(given, uri)]
+    while waiting:
+        folder, folder_uri = waiting.pop()
+        try:
+            with os.scandir(folder) as entries:
+                listed = sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda e: e.name)
+        except OSError as error:
+            found += 1
+            yield BadSource(folder_uri, _as_text(folder), why_unreadable(error))
+            continue
+        inner = []
+        for entry in listed:
+            entry_uri = f"{folder_uri.rstrip('/')}/{_as_text(entry.name)}"
+            try:
+                is_folder, is_file = entry.is_dir(follow_symlinks=False), entry.is_file()
+            except OSError as error:
+                found += 1
+                yield BadSource(entry_uri, _as_text(entry.path), why_unreadable(error))
+                continue
+            if is_folder:
+                subfolders = True
+                inner.append((entry.path, entry_uri))
+            elif is_file:
+                found += 1
+                yield Source(entry_uri, Path(entry.path))
+        if recursive:
+            waiting.extend(reversed(inner))
+    if not found:
+        reason = "holds only folders; add --recursive" if subfolders and not recursive else "a folder without files"
+        yield BadSource(uri, _as_text(given), reason)
+
+
+def _as_text(name: str) -> str:
+    decoded = os.fsencode(name.replace("\\x", "\\x5cx")).decode("utf-8", "backslashreplace")
+    return _UNPRINTABLE.sub(lambda found: f"\\x{ord(found.group()):02x}", decoded)

@@ -1,0 +1,184 @@
+"""The chunk stage: a document's pages in, the pieces that are searched and embedded out. Pure.
+
+Pages are one text again first: running headers and footers go, and what a page break tore apart is joined. Then blocks
+are gathered under their headings into chunks of at most ``max_tokens``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from pipeline.domain.document import Chunk
+from pipeline.domain.markdown import Block, BlockKind, cut
+from pipeline.stages.joining import Placed, joined_blocks
+
+__all__ = ["VERSION", "chunk"]
+
+VERSION = "1"
+
+CountTokens = Callable[[str], int]
+
+# A section that leaves a chunk emptier than this takes in the next one beside it.
+_FULL_ENOUGH = 0.35
+_MAX_HEADING_CHARS = 200
+_LEAST_TOKENS = 8
+# Tokens that an empty line between two parts may cost.
+_SEAM = 2
+_ROOMY = 0.7
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A part of a block, small enough for a chunk."""
+
+    text: str
+    tokens: int
+    page_from: int
+    page_to: int
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A chunk being filled; ``path`` is what the heading paths of its parts have in common."""
+
+    path: tuple[str, ...]
+    pieces: list[_Piece] = field(default_factory=list)
+
+    @property
+    def tokens(self) -> int:
+        return sum(piece.tokens for piece in self.pieces)
+
+    @property
+    def text(self) -> str:
+        return "\n\n".join(piece.text for piece in self.pieces)
+
+    def parted(self, max_tokens: int, count_tokens: CountTokens) -> Iterator[_Draft]:
+        """Itself; or its halves, should its parts have measured less alone than together."""
+        if len(self.pieces) < 2 or count_tokens(self.text) <= max_tokens:
+            yield self
+            return
+        half = len(self.pieces) // 2
+        for pieces in (self.pieces[:half], self.pieces[half:]):
+            yield from _Draft(self.path, pieces).parted(max_tokens, count_tokens)
+
+    def finished(self, ordinal: int, count_tokens: CountTokens) -> Chunk:
+        return Chunk(
+            ordinal=ordinal,
+            text=self.text,
+            heading=self.path,
+            page_from=min(piece.page_from for piece in self.pieces),
+            page_to=max(piece.page_to for piece in self.pieces),
+            tokens=count_tokens(self.text),
+        )
+
+
+def chunk(
+    pages: Sequence[tuple[int, str]], *, title: str | None, max_tokens: int, count_tokens: CountTokens
+) -> tuple[Chunk, ...]:
+    """Cut a document into chunks.
+
+    Tables keep their header in every piece, code its fences; lists are cut between items, text after sentences. No word
+    is lost but those of repeated running headers and footers, and page numbers. The same input gives the same chunks.
+
+    Args:
+        pages: Page number (1-based) and Markdown of each page, in order.
+        title: The document's title, which is the first element of each heading path unless its own first heading says
+            the same.
+        max_tokens: Most tokens of a chunk's text, at least 8.
+        count_tokens: The embedding model's count.
+
+    Raises:
+        ValueError: ``max_tokens`` is below 8.
+    """
+    if max_tokens < _LEAST_TOKENS:
+        msg = f"max_tokens {max_tokens} is below {_LEAST_TOKENS}"
+        raise ValueError(msg)
+    drafts = _Gatherer(title, max_tokens, count_tokens).gather(joined_blocks(pages))
+    fitting = (part for draft in drafts for part in draft.parted(max_tokens, count_tokens))
+    return tuple(draft.finished(ordinal, count_tokens) for ordinal, draft in enumerate(fitting, start=1))
+
+
+class _Gatherer:
+    """Fills chunks with blocks; headings wait for the text under them, so that none is left at a chunk's end."""
+
+    def __init__(self, title: str | None, max_tokens: int, count_tokens: CountTokens) -> None:
+        self._root = (title,) if title else ()
+        self._max = max_tokens
+        self._count = count_tokens
+        self._headings: list[tuple[int, str]] = []
+        self._waiting: list[_Piece] = []
+        self._draft: _Draft | None = None
+
+    def gather(self, placed: Sequence[Placed]) -> Iterator[_Draft]:
+        for item in placed:
+            if item.block.kind is BlockKind.HEADING:
+                if self._waiting and self._is_beside(item.block):
+                    # A heading without text of its own: what comes now is not below it.
+                    yield from self._put([])
+                self._enter(item.block)
+                self._waiting.extend(self._pieces(item, self._max))
+            else:
+                lead = sum(piece.tokens for piece in self._waiting)
+                for piece in self._pieces(item, max(self._max - lead - _SEAM * len(self._waiting), self._max // 2)):
+                    yield from self._put([piece])
+        yield from self._put([])
+        if self._draft is not None:
+            yield self._draft
+
+    def _pieces(self, item: Placed, limit: int) -> Iterator[_Piece]:
+        for text in cut(item.block, max(limit, _LEAST_TOKENS), self._count):
+            yield _Piece(text, self._count(text), item.page_from, item.page_to)
+
+    def _put(self, pieces: list[_Piece]) -> Iterator[_Draft]:
+        """Add what waits and ``pieces`` to the chunk, or begin a new one; yields the chunks that are full."""
+        begins = bool(self._waiting)
+        group = [*self._waiting, *pieces]
+        self._waiting = []
+        if not group:
+            return
+        path = self._path()
+        if self._draft is not None and not self._takes(self._draft, group, begins):
+            yield self._draft
+            self._draft = None
+        for piece in group:
+            if self._draft is not None and not self._fits(self._draft, [piece]):
+                yield self._draft
+                self._draft = None
+            if self._draft is None:
+                self._draft = _Draft(path)
+            self._draft.path = _common(self._draft.path, path)
+            self._draft.pieces.append(piece)
+
+    def _takes(self, draft: _Draft, group: Sequence[_Piece], begins: bool) -> bool:
+        # A new section begins a new chunk, unless the chunk is so short that it had better not stand alone.
+        return not (begins and draft.tokens > _FULL_ENOUGH * self._max) and self._fits(draft, group)
+
+    def _fits(self, draft: _Draft, group: Sequence[_Piece]) -> bool:
+        size = draft.tokens + sum(piece.tokens for piece in group)
+        # Sizes add up but for the seams, so the whole need not be counted while there is room.
+        if size > self._max or size < _ROOMY * self._max:
+            return size <= self._max
+        return self._count(_Draft((), [*draft.pieces, *group]).text) <= self._max
+
+    def _is_beside(self, heading: Block) -> bool:
+        return bool(self._headings) and heading.level <= self._headings[-1][0]
+
+    def _enter(self, heading: Block) -> None:
+        while self._headings and self._headings[-1][0] >= heading.level:
+            self._headings.pop()
+        if words := heading.title[:_MAX_HEADING_CHARS]:
+            self._headings.append((heading.level, words))
+
+    def _path(self) -> tuple[str, ...]:
+        words = tuple(heading for _, heading in self._headings)
+        if self._root and words and words[0].casefold() == self._root[0].casefold():
+            return words
+        return self._root + words
+
+
+def _common(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
+    shared = 0
+    while shared < min(len(one), len(other)) and one[shared] == other[shared]:
+        shared += 1
+    return one[:shared]

@@ -1,0 +1,169 @@
+"""The chunk stage: within the limit, nothing lost, structure kept, page breaks healed."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.domain.document import Chunk
+from pipeline.stages.chunk import chunk
+
+_TOKEN = re.compile(r"\w{1,4}|[^\w\s]")
+
+
+def count(text: str) -> int:
+    """A tokenizer's habits: long words take several tokens, signs take one, and there are two marks of its own."""
+    return len(_TOKEN.findall(text)) + 2
+
+
+def chunked(*pages: str, limit: int = 60, title: str | None = None) -> tuple[Chunk, ...]:
+    return chunk(list(enumerate(pages, start=1)), title=title, max_tokens=limit, count_tokens=count)
+
+
+def words(text: str) -> str:
+    return re.sub(r"[\s|`#*>~\\-]+", "", text)
+
+
+def test_a_short_document_is_one_chunk_with_its_heading_path_and_pages() -> None:
+    (only,) = chunked("# Gates\n\nThe north gate opens at 2.4 m.", title="Handbook")
+    assert only.text == "# Gates\n\nThe north gate opens at 2.4 m."
+    assert (only.ordinal, only.heading, only.page_from, only.page_to) == (1, ("Handbook", "Gates"), 1, 1)
+    assert only.tokens == count(only.text)
+
+
+def test_a_title_that_is_the_first_heading_is_not_said_twice() -> None:
+    (only,) = chunked("# Handbook\n\n## Gates\n\nText.", title="handbook")
+    assert only.heading == ("Handbook", "Gates")
+
+
+def test_no_text_gives_no_chunk() -> None:
+    assert chunked("", "  \n") == ()
+
+
+def test_sections_begin_their_own_chunks_once_the_one_before_is_full_enough() -> None:
+    long = "The gate keeper notes the level every hour and calls the office. " * 2
+    first, second = chunked(f"# A\n\n{long}\n\n# B\n\n{long}", limit=60)
+    assert first.heading == ("A",)
+    assert second.heading == ("B",)
+    assert second.text.startswith("# B")
+
+
+def test_short_sections_share_a_chunk_whose_path_is_what_they_have_in_common() -> None:
+    (only,) = chunked("# A\n\n## One\n\nShort.\n\n## Two\n\nShort too.", limit=60)
+    assert only.heading == ("A",)
+
+
+def test_a_heading_is_never_left_at_the_end_of_a_chunk() -> None:
+    text = "Some words to fill it up. " * 3
+    for chunk_ in chunked(f"# A\n\n{text}\n\n## B\n\n{text}\n\n## C\n\n{text}", limit=40):
+        assert not chunk_.text.splitlines()[-1].startswith("#")
+
+
+def test_a_table_keeps_its_header_in_every_piece() -> None:
+    rows = "\n".join(f"| G{n} | {n} m | open |" for n in range(30))
+    found = chunked(f"## Levels\n\n| gate | level | state |\n| --- | --- | --- |\n{rows}", limit=60)
+    assert len(found) > 2
+    assert all("| gate | level | state |\n| --- | --- | --- |" in piece.text for piece in found)
+    assert all(piece.heading == ("Levels",) for piece in found)
+
+
+def test_code_stays_whole_where_it_can_and_keeps_its_fences_where_it_cannot() -> None:
+    body = "\n".join(f"step_{n} = open_gate({n})" for n in range(20))
+    for piece in chunked(f"Before it.\n\n```python\n{body}\n```", limit=70):
+        if "step" in piece.text:
+            assert piece.text.count("```") == 2
+    (whole,) = [piece for piece in chunked("x " * 45 + "\n\n```\nshort code\n```") if "short" in piece.text]
+    assert whole.text.count("```") == 2
+
+
+def test_a_line_of_seven_thousand_characters_is_split() -> None:
+    found = chunked("x" * 7000, limit=100)
+    assert "".join(piece.text for piece in found) == "x" * 7000
+    assert all(piece.tokens <= 100 for piece in found)
+
+
+def test_a_paragraph_over_a_page_break_is_joined_and_spans_both_pages() -> None:
+    (only,) = chunked("The pump starts when the level", "rises above two metres.")
+    assert only.text == "The pump starts when the level rises above two metres."
+    assert (only.page_from, only.page_to) == (1, 2)
+
+
+def test_a_word_hyphenated_over_a_page_break_or_a_line_is_joined() -> None:
+    (only,) = chunked("Call the har-", "bour office at once be-\nfore noon.")
+    assert only.text == "Call the harbour office at once before noon."
+
+
+def test_a_compound_that_the_document_writes_with_a_hyphen_keeps_it() -> None:
+    (only,) = chunked("A well-known rule. It is well-\nknown to all.")
+    assert only.text == "A well-known rule. It is well-known to all."
+
+
+def test_a_sentence_that_ended_is_not_joined_with_the_next_page() -> None:
+    (only,) = chunked("It ended.", "and this begins oddly.")
+    assert only.text == "It ended.\n\nand this begins oddly."
+
+
+def test_chinese_is_joined_over_a_page_break_without_a_space() -> None:
+    (only,) = chunked("值班人员每小时", "记录水位。")
+    assert only.text == "值班人员每小时记录水位。"
+
+
+def test_a_table_that_goes_on_over_a_page_break_is_one() -> None:
+    head = "| a | b |\n| --- | --- |"
+    (only,) = chunked(f"{head}\n| 1 | 2 |", f"{head}\n| 3 | 4 |")
+    assert only.text == f"{head}\n| 1 | 2 |\n| 3 | 4 |"
+
+
+def test_running_headers_footers_and_page_numbers_are_dropped() -> None:
+    pages = [
+        f"Harbour Handbook 2026\n\nText number {word} is here.\n\nPage {n} of 4" for n, word in enumerate("abcd", 1)
+    ]
+    text = "\n".join(piece.text for piece in chunked(*pages))
+    assert "Handbook" not in text
+    assert "Page" not in text
+    assert all(f"number {word}" in text for word in "abcd")
+
+
+def test_what_repeats_on_two_pages_only_is_kept() -> None:
+    text = " ".join(piece.text for piece in chunked("Same line.\n\nOne.", "Same line.\n\nTwo."))
+    assert text.count("Same line.") == 2
+
+
+def test_a_limit_too_small_for_anything_is_refused() -> None:
+    with pytest.raises(ValueError, match="max_tokens 3 is below 8"):
+        chunked("x", limit=3)
+
+
+_line = st.text(alphabet="ab Z.,é中字|#-`*>\t12", max_size=60)
+_block = st.one_of(
+    _line,
+    st.lists(_line, min_size=1, max_size=4).map("\n".join),
+    st.integers(1, 4).flatmap(lambda level: _line.map(lambda text: f"{'#' * level} {text}")),
+    st.lists(_line.map(lambda text: f"- {text}"), min_size=1, max_size=5).map("\n".join),
+    st.lists(st.text("ab1 ", max_size=12), min_size=2, max_size=8).map(
+        lambda cells: "| HEAD | k |\n| --- | --- |\n" + "\n".join(f"| {cell} | {cell} |" for cell in cells)
+    ),
+    st.lists(_line, max_size=6).map(lambda lines: "```\n" + "\n".join(lines).replace("`", "'") + "\n```"),
+    st.text(alphabet="xyzé中", min_size=50, max_size=400),
+)
+_pages = st.lists(st.lists(_block, max_size=5).map("\n\n".join), min_size=1, max_size=2)
+
+
+@settings(max_examples=150, deadline=None)
+@given(pages=_pages, limit=st.integers(12, 90))
+def test_chunks_are_within_the_limit_lose_no_word_and_are_the_same_every_time(pages: list[str], limit: int) -> None:
+    # Each table its own header: one that repeats over a page break is dropped, and rightly.
+    number = itertools.count()
+    pages = [re.sub("HEAD", lambda _: f"h{next(number)}", page) for page in pages]
+    found = chunked(*pages, limit=limit)
+    assert found == chunked(*pages, limit=limit)
+    assert all(piece.tokens <= limit and piece.tokens == count(piece.text) for piece in found)
+    assert all(piece.text.strip() for piece in found)
+    assert [piece.ordinal for piece in found] == list(range(1, len(found) + 1))
+    # Table headers may repeat, so what was there is looked for in order, skipping what was added.
+    got = iter(words("".join(piece.text for piece in found)))
+    assert all(char in got for char in words("".join(pages)))

@@ -115,20 +115,22 @@ def stop_stack(home: Path, timeout_s: float = _STOP_S) -> bool:
         False when nothing ran.
 
     Raises:
-        ServiceUnavailable: The stack belongs to another user.
+        ServiceUnavailable: The stack belongs to another user, or is at its very first step and can't be told yet.
     """
     folder = Home(home)
     stack = load_stack(folder.path)
-    if stack is None:
-        return False
     try:
+        if stack is None or not stack.supervisor.is_alive():
+            _refuse_in_between(folder)
+        if stack is None:
+            return False
         found = stack.supervisor.send(signal.SIGTERM)
         if found and not stack.supervisor.wait_gone(timeout_s):
             stack.supervisor.send(signal.SIGKILL)
             stack.supervisor.wait_gone(_POLL_S * 50)
         left = load_stack(folder.path)
-        # Not while another supervisor has taken over in the meantime: its parts are no orphans.
-        if left is not None and not left.supervisor.is_alive():
+        # Not when another supervisor has taken over in the meantime: its parts are no orphans.
+        if left is not None and not left.supervisor.is_alive() and not folder.is_locked:
             found = end_orphans(left, min(timeout_s, _ORPHANS_S)) or found
             folder.state.unlink(missing_ok=True)
             folder.remove_stand_in()
@@ -137,6 +139,14 @@ def stop_stack(home: Path, timeout_s: float = _STOP_S) -> bool:
             f"the stack under {str(folder.path)!r} belongs to another user", "stop it as that user:  tidegate down"
         ) from error
     return found
+
+
+def _refuse_in_between(home: Home) -> None:
+    """A supervisor holds the lock before it writes its state; nothing may be cleaned up under its hands then."""
+    if home.is_locked:
+        raise ServiceUnavailable(
+            f"a stack is just starting under {str(home.path)!r}", "try again in a few seconds:  tidegate down"
+        )
 
 
 def _last_words(home: Home) -> str:

@@ -28,6 +28,7 @@ _START_TRIES = 3
 _TICK_STARTING_S = 0.05
 _TICK_S = 0.5
 _TRIM_EVERY_S = 60.0
+_WARNINGS = frozenset({"part.died", "part.not_ready", "state.not_written"})
 
 
 class _Stopping(Exception):
@@ -75,7 +76,7 @@ class Supervisor:
         self._urls = (database_url, redis_url)
         self._base_env = base_env
         self._leash = leash
-        self._report: Report = report if report is not None else structlog.get_logger("tidegate.supervisor").info
+        self._report: Report = report if report is not None else _log
         self._keepers = {
             item.name: Keeper(item, self._home, base_env, self._report) for item in items if isinstance(item, Part)
         }
@@ -326,6 +327,11 @@ class Supervisor:
             self._stop_signals += 1
             self._stop.set()
             self._report("signal.received", signal=signal.Signals(found.si_signo).name)
+
+
+def _log(event: str, **fields: object) -> None:
+    logger = structlog.get_logger("tidegate.supervisor")
+    (logger.warning if event in _WARNINGS else logger.info)(event, **fields)
 
 
 def _myself() -> ProcessId:

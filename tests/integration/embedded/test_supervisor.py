@@ -23,7 +23,7 @@ from tests.integration.embedded.programs import (
     running,
     stack_of,
 )
-from worker.embedded import ProcessId, Stack, read_stack, start_detached, stop_stack
+from worker.embedded import Home, ProcessId, Stack, read_stack, start_detached, stop_stack
 from worker.embedded.process import command_line
 
 
@@ -223,6 +223,11 @@ def test_a_state_file_from_before_a_power_cut_is_no_obstacle(home: Path) -> None
     (home / "stack.json").write_text(text.replace(boot, "an-earlier-boot"))
     with running(SLEEPERS, home):
         assert stack_of(home).is_ready
+
+
+def test_nothing_is_cleaned_up_under_a_supervisor_that_is_only_starting(home: Path) -> None:
+    with Home(home).locked(), pytest.raises(ServiceUnavailable, match="just starting"):
+        stop_stack(home)
 
 
 def test_children_see_a_clean_signal_mask(home: Path) -> None:

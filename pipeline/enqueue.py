@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import islice
@@ -48,6 +49,7 @@ __all__ = ["EnqueueResult", "EnqueueState", "Enqueued", "Sniff", "enqueue"]
 T = TypeVar("T")
 
 SLICE_FILES = 1000
+_STORERS = 16
 _NAME = re.compile(r"[^\s/\x00-\x1f\x7f](?:[^/\x00-\x1f\x7f]{0,198}[^\s/\x00-\x1f\x7f])?")
 
 Sniff = Callable[[Path], str]
@@ -249,7 +251,7 @@ def _read(source: Source | BadSource, limits: Limits, sniff: Sniff) -> _Read | E
 
 
 def _rejected(source: Source, reason: str) -> Enqueued:
-    return Enqueued(source.uri, EnqueueState.REJECTED, reason=reason, given=str(source.path))
+    return Enqueued(source.uri, EnqueueState.REJECTED, reason=reason, given=source.given)
 
 
 def _foresee(
@@ -273,7 +275,7 @@ def _accept(job: _Job, read: Sequence[_Read | Enqueued]) -> list[Enqueued]:
     # What is unchanged at first sight costs no write at all.
     with job.sessions() as session:
         known = known_documents(session, job.collection_id, _uris(read))
-    stored: dict[str, tuple[Source, _Stored]] = {}
+    fresh: list[_Read] = []
     for one in read:
         if isinstance(one, Enqueued):
             continue
@@ -281,15 +283,14 @@ def _accept(job: _Job, read: Sequence[_Read | Enqueued]) -> list[Enqueued]:
         run = document.run_that_did(one.file.digest, job.recipe_digest) if document else None
         if document and run and (not document.newest_is_active or document.newest_run_id == run):
             outcomes[one.file.uri] = _outcome(one.source, one.file, document.id, run, queued=False)
-            continue
-        try:
-            blob = job.blobs.put_path(one.source.path, digest=one.file.digest)
-        except OSError as error:
-            outcomes[one.file.uri] = _rejected(one.source, why_unreadable(error))
-            continue
-        # The file may have changed since it was hashed: the document is what was stored.
-        file = replace(one.file, digest=blob.digest, size_bytes=blob.size_bytes)
-        stored[file.uri] = (one.source, _Stored(file, blob))
+        else:
+            fresh.append(one)
+    stored: dict[str, tuple[Source, _Stored]] = {}
+    for item, source in _store(job.blobs, fresh):
+        if isinstance(item, Enqueued):
+            outcomes[item.path] = item
+        else:
+            stored[item.file.uri] = (source, item)
     if stored:
         files = [item.file for _, item in stored.values()]
         documents, queued, new_rows = transact(job.sessions, lambda session: _write(session, job, files))
@@ -300,6 +301,24 @@ def _accept(job: _Job, read: Sequence[_Read | Enqueued]) -> list[Enqueued]:
             done = run or document.run_that_did(item.file.digest, job.recipe_digest)
             outcomes[uri] = _outcome(source, item.file, document.id, done, queued=run is not None)
     return [outcomes[one.path if isinstance(one, Enqueued) else one.file.uri] for one in read]
+
+
+def _store(blobs: BlobStore, read: Sequence[_Read]) -> Iterator[tuple[_Stored | Enqueued, Source]]:
+    """Put files into the blob store, several at once: most of the time goes into waiting for the disk."""
+
+    def put(one: _Read) -> tuple[_Stored | Enqueued, Source]:
+        try:
+            blob = blobs.put_path(one.source.path, digest=one.file.digest)
+        except OSError as error:
+            return _rejected(one.source, why_unreadable(error)), one.source
+        # The file may have changed since it was hashed: the document is what was stored.
+        file = replace(one.file, digest=blob.digest, size_bytes=blob.size_bytes)
+        return _Stored(file, blob), one.source
+
+    if not read:
+        return
+    with ThreadPoolExecutor(_STORERS, "blobs") as pool:
+        yield from pool.map(put, read)
 
 
 def _write(
@@ -355,7 +374,7 @@ def _outcome(source: Source, file: NewDocument, document: UUID | None, run: int 
         run=run,
         media_type=file.media_type,
         bytes=file.size_bytes,
-        given=str(source.path),
+        given=source.given,
     )
 
 

@@ -21,9 +21,11 @@ class Source:
 
     Attributes:
         uri: What the document is known by: the absolute path as text.
+        given: The path as the caller wrote it, as text.
     """
 
     uri: str
+    given: str
     path: Path
 
 
@@ -32,7 +34,7 @@ class BadSource:
     """A path that stands for no file.
 
     Attributes:
-        given: The path as the caller wrote it.
+        given: The path as the caller wrote it, as text.
         reason: Why, in words that follow "rejected:".
     """
 
@@ -97,7 +99,7 @@ def _expand(given: str, recursive: bool) -> Iterator[Source | BadSource]:
     if stat.S_ISDIR(mode):
         yield from _folder(given, uri, recursive)
     elif stat.S_ISREG(mode):
-        yield Source(uri, Path(given))
+        yield Source(uri, _as_text(given), Path(given))
     else:
         yield BadSource(uri, _as_text(given), "not a regular file")
 
@@ -129,7 +131,7 @@ def _folder(given: str, uri: str, recursive: bool) -> Iterator[Source | BadSourc
                 inner.append((entry.path, entry_uri))
             elif is_file:
                 found += 1
-                yield Source(entry_uri, Path(entry.path))
+                yield Source(entry_uri, _as_text(entry.path), Path(entry.path))
         if recursive:
             waiting.extend(reversed(inner))
     if not found:

@@ -1,0 +1,32 @@
+"""Local models that do real work offline: OCR, layout, retrieval cues, extraction, embeddings.
+
+Importing this package loads no model; see ``catalog`` for the names and what each takes.
+"""
+
+from pipeline.providers.local.catalog import (
+    EMBEDDING_DIM,
+    EMBEDDING_MAX_TOKENS,
+    LOCAL_DEFAULT_IDLE_S,
+    LOCAL_DEFAULT_TIMEOUT_S,
+    LOCAL_DEFAULT_TTFT_S,
+    LOCAL_MODELS,
+    LocalModel,
+    default_max_parallel,
+    default_pool_size,
+)
+from pipeline.providers.local.embeddings import count_tokens
+from pipeline.providers.local.upstream import LocalUpstream
+
+__all__ = [
+    "EMBEDDING_DIM",
+    "EMBEDDING_MAX_TOKENS",
+    "LOCAL_DEFAULT_IDLE_S",
+    "LOCAL_DEFAULT_TIMEOUT_S",
+    "LOCAL_DEFAULT_TTFT_S",
+    "LOCAL_MODELS",
+    "LocalModel",
+    "LocalUpstream",
+    "count_tokens",
+    "default_max_parallel",
+    "default_pool_size",
+]

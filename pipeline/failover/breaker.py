@@ -39,6 +39,7 @@ __all__ = [
     "cooldown_s",
     "cools_group",
     "first_content",
+    "fixed_cooldown_s",
     "join_group",
     "renew",
     "report",
@@ -109,14 +110,20 @@ def cooldown_s(
         retry_after_s: What the upstream asked for; zero, negative and nonsense count as nothing.
         spread: Uniform in [0, 1).
     """
+    fixed_s = fixed_cooldown_s(policy, rule, retry_after_s)
+    if fixed_s is not None:
+        return fixed_s
+    doubled_s = policy.cooldown_s * 2.0 ** min(failures - 1, 32)
+    return min(doubled_s, policy.cooldown_max_s) * (1 + policy.jitter * (2 * spread - 1))
+
+
+def fixed_cooldown_s(policy: CooldownPolicy, rule: KindRule, retry_after_s: float | None) -> float | None:
+    """A cooldown's length where it does not depend on the failures in a row; else None."""
     if rule.cooldown is Cooldown.CONFIG:
         return policy.config_cooldown_s if rule.cooldown_s is None else rule.cooldown_s
     if retry_after_s is not None and 0 < retry_after_s < math.inf:
         return min(retry_after_s, policy.cooldown_max_s)
-    if rule.cooldown_s is not None:
-        return rule.cooldown_s
-    doubled_s = policy.cooldown_s * 2.0 ** min(failures - 1, 32)
-    return min(doubled_s, policy.cooldown_max_s) * (1 + policy.jitter * (2 * spread - 1))
+    return rule.cooldown_s
 
 
 def state_of(breaker: Breaker, now: float) -> BreakerState:

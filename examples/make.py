@@ -285,7 +285,7 @@ def rota_docx() -> bytes:
         _p("Rounds", "Heading1"),
         _p(
             "Walk the quay at 23:00 and 03:00. Knock on the door of the pump house: a hollow sound means that the sump "
-            "is dry & the float switch is stuck. In fog below 200 m sound the horn every two minutes: long, short, short."
+            "is dry & the float switch is stuck. In fog below 200 m sound the horn every two minutes, long and short."
         ),
     ]
     files = {

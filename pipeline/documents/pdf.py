@@ -21,7 +21,10 @@ from pipeline.domain.text import safe_text
 __all__ = ["read"]
 
 _TITLE_WITHIN_PAGES = 3
-_JUNK_TITLE = re.compile(r"^(untitled|document\d*|title|slide 1|powerpoint presentation|no title|\W*)$", re.IGNORECASE)
+_JUNK_TITLE = re.compile(
+    r"^\(?(untitled|anonymous|example|test|sample|document ?\d*|title|slide 1|powerpoint presentation|\W*)\)?$",
+    re.IGNORECASE,
+)
 _FILE_TITLE = re.compile(r"\.(docx?|pptx?|xlsx?|pdf|indd|qxd|tex|dvi|ps|rtf|odt|pages|html?)$", re.IGNORECASE)
 _MADE_BY = re.compile(r"^(microsoft \w+|\w+ writer)\s*-\s*", re.IGNORECASE)
 _SMALLEST_PT = 1.0

@@ -26,15 +26,23 @@ __all__ = ["Layer", "judge", "read_layer"]
 _MAX_CHARS = 400_000
 _INVISIBLE = frozenset({pdfium.FPDF_TEXTRENDERMODE_INVISIBLE, pdfium.FPDF_TEXTRENDERMODE_CLIP})
 _HYPHEN = "\x02"
-_WORD = re.compile(r"\S+")
+_NO_CHARACTER = "\ufffe"
+# Every TeX font without a character map puts its "ff" there; one character stays one, so that indices agree.
+_TEX_FF = re.compile("(?<=[A-Za-z])\u21b5(?=[a-z])")
+# pdfium joins a word that was hyphenated at a line's end and leaves its mark in it: there it is two words again.
+_WORD = re.compile(r"[^\s\x02]+\x02?|\x02")
+_RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 _LINE = re.compile(r"[^\r\n]+")
 _SAMPLES = 240
+_LONG_CELL = 25
 
 # In heights of the line.
 _CELL_GAP = 1.25
 _PARAGRAPH_GAP = 0.75
 _SAME_ROW = 0.5
 _SIZE_CHANGE = 0.18
+_TABLE_LEADING = 2.2
+_TILT = 0.1
 
 
 @dataclass(slots=True)
@@ -46,10 +54,23 @@ class _Piece:
     y0: float
     x1: float
     y1: float
+    words: list[tuple[float, str]] = field(default_factory=list)
 
     @property
     def height(self) -> float:
         return self.y1 - self.y0
+
+    def take(self, other: _Piece) -> None:
+        """Go on with ``other``; a raised sign doesn't make the line higher."""
+        self.words = [*self.placed_words(), *other.placed_words()]
+        self.text = f"{self.text} {other.text}"
+        self.x0, self.x1 = min(self.x0, other.x0), max(self.x1, other.x1)
+        if other.height > 0.8 * self.height:
+            self.y0, self.y1 = min(self.y0, other.y0), max(self.y1, other.y1)
+
+    def placed_words(self) -> list[tuple[float, str]]:
+        """Where each word begins, and the word."""
+        return self.words or [(self.x0, self.text)]
 
 
 @dataclass(slots=True)
@@ -116,7 +137,7 @@ def read_layer(textpage: Any, height_pt: float) -> Layer:
     if not solid:
         return _NOTHING
     angle = _main_angle(textpage, solid)
-    lines = [_pieces(textpage, text, match.span(), angle, height_pt) for match in _LINE.finditer(text)]
+    lines = [_line(textpage, text, match.span(), angle, height_pt) for match in _LINE.finditer(text)]
     pieces = [piece for line in lines for piece in line]
     rows = _rows(pieces if not _is_disordered(pieces) else _by_place(pieces))
     return Layer(
@@ -136,10 +157,11 @@ def _characters(textpage: Any, count: int) -> str:
     units = ctypes.create_string_buffer(2 * (count + 1))
     written = pdfium.FPDFText_GetText(textpage, 0, count, ctypes.cast(units, ctypes.POINTER(ctypes.c_ushort)))
     text = units.raw[: 2 * (written - 1)].decode("utf-16-le", "surrogatepass") if written > 0 else ""
-    if len(text) == count:
-        return text
-    codes = map(pdfium.FPDFText_GetUnicode, repeat(textpage, count), range(count))
-    return "".join(chr(code) if code <= 0x10FFFF else "\ufffd" for code in codes)
+    if len(text) != count or _NO_CHARACTER in text:
+        codes = map(pdfium.FPDFText_GetUnicode, repeat(textpage, count), range(count))
+        # 0 is a glyph that the font gives no character for.
+        text = "".join(chr(code) if 0 < code <= 0x10FFFF else "\ufffd" for code in codes)
+    return _TEX_FF.sub("\ufb00", text) if "\u21b5" in text else text
 
 
 def _sample(solid: Sequence[int], size: int = _SAMPLES) -> Sequence[int]:
@@ -173,16 +195,29 @@ def _share(textpage: Any, solid: Sequence[int], is_so: Callable[[Any, int], bool
     return sum(is_so(textpage, index) for index in sample) / len(sample)
 
 
+def _line(textpage: Any, text: str, span: tuple[int, int], angle: float, height_pt: float) -> list[_Piece]:
+    first = _WORD.search(text, *span)
+    if first is None:
+        return []
+    own = pdfium.FPDFText_GetCharAngle(textpage, first.start())
+    if abs(own - angle) < _TILT:
+        return _pieces(textpage, text, span, angle, height_pt)
+    # A stamp up the margin: one piece, whatever the gaps.
+    words = [_word(textpage, match, angle, height_pt, every_box=False) for match in _WORD.finditer(text, *span)]
+    for word in words[1:]:
+        words[0].take(word)
+    return words[:1]
+
+
 def _pieces(textpage: Any, text: str, span: tuple[int, int], angle: float, height_pt: float) -> list[_Piece]:
     """Cut one of pdfium's lines at its wide gaps."""
+    mixed = _RIGHT_TO_LEFT.search(text, *span) is not None
+    words = [_word(textpage, match, angle, height_pt, every_box=mixed) for match in _WORD.finditer(text, *span)]
     pieces: list[_Piece] = []
-    for match in _WORD.finditer(text, *span):
-        word = _word(textpage, match, angle, height_pt)
+    for word in words:
         last = pieces[-1] if pieces else None
-        if last is not None and _adjoins(last, word):
-            last.text = f"{last.text} {word.text}"
-            last.x0, last.y0 = min(last.x0, word.x0), min(last.y0, word.y0)
-            last.x1, last.y1 = max(last.x1, word.x1), max(last.y1, word.y1)
+        if last is not None and (_adjoins(last, word) or (mixed and _has_between(last, word, words))):
+            last.take(word)
         else:
             pieces.append(word)
     return pieces
@@ -191,15 +226,28 @@ def _pieces(textpage: Any, text: str, span: tuple[int, int], angle: float, heigh
 def _adjoins(last: _Piece, word: _Piece) -> bool:
     height = max(last.height, word.height, 1.0)
     gap = max(word.x0 - last.x1, last.x0 - word.x1)
-    overlap = min(last.y1, word.y1) - max(last.y0, word.y0)
-    return gap <= _CELL_GAP * height and overlap >= 0.3 * min(last.height, word.height)
+    # Raised and lowered signs overlap their line a little; the next line does not.
+    return gap <= _CELL_GAP * height and _overlap(last, word) > 0.15 * min(last.height, word.height)
 
 
-def _word(textpage: Any, match: re.Match[str], angle: float, height_pt: float) -> _Piece:
-    first, last = _box(textpage, match.start()), _box(textpage, match.end() - 1)
-    left, right = min(first[0], last[0]), max(first[2], last[2])
-    bottom, top = min(first[1], last[1]), max(first[3], last[3])
-    text = match.group().replace(_HYPHEN, "-").replace("\ufffe", "-")
+def _overlap(one: _Piece, other: _Piece) -> float:
+    return min(one.y1, other.y1) - max(one.y0, other.y0)
+
+
+def _has_between(last: _Piece, word: _Piece, words: Sequence[_Piece]) -> bool:
+    """Where directions mix, the next word may stand beyond others of the line: that is no gap."""
+    left, right = (last.x1, word.x0) if last.x1 <= word.x0 else (word.x1, last.x0)
+    inside = [one for one in words if one.x0 >= left - 1 and one.x1 <= right + 1]
+    free = (right - left) - sum(one.x1 - one.x0 for one in inside)
+    return free <= (len(inside) + 1) * _CELL_GAP * max(last.height, word.height, 1.0) and _overlap(last, word) > 0
+
+
+def _word(textpage: Any, match: re.Match[str], angle: float, height_pt: float, *, every_box: bool) -> _Piece:
+    indices = range(match.start(), match.end()) if every_box else (match.start(), match.end() - 1)
+    boxes = [_box(textpage, index) for index in indices]
+    left, right = min(box[0] for box in boxes), max(box[2] for box in boxes)
+    bottom, top = min(box[1] for box in boxes), max(box[3] for box in boxes)
+    text = match.group().replace(_HYPHEN, "-").replace("\ufb00", "ff")
     if not angle:
         return _Piece(text, left, height_pt - top, right, height_pt - bottom)
     # pdfium counts angles clockwise from the baseline; turning back by it makes the text run to the right.
@@ -220,12 +268,15 @@ def _box(textpage: Any, index: int) -> tuple[float, float, float, float]:
 
 def _is_disordered(pieces: Sequence[_Piece]) -> bool:
     """Whether the stream's order is not one for reading: it goes back up the page without going to a next column."""
-    back = 0
+    back = across = 0
     for one, other in pairwise(pieces):
         rises = one.y0 - other.y1 > 0.5 * max(one.height, other.height)
         if rises and other.x0 < one.x1:
             back += 1
-    return back > 3 and back > 0.06 * len(pieces)
+        # Long texts side by side are the columns of a page that was written line by line across them.
+        if _share_row(one, other) and min(len(one.text), len(other.text)) >= _LONG_CELL:
+            across += 1
+    return (back > 3 and back > 0.06 * len(pieces)) or (across > 5 and across > 0.3 * len(pieces) / 2)
 
 
 def _by_place(pieces: list[_Piece], depth: int = 0) -> list[_Piece]:
@@ -298,7 +349,10 @@ def _share_row(one: _Piece, other: _Piece) -> bool:
 def _rows(pieces: Sequence[_Piece]) -> list[_Row]:
     rows: list[_Row] = []
     for piece in pieces:
-        if rows and _share_row(rows[-1].pieces[-1], piece):
+        last = rows[-1].pieces[-1] if rows else None
+        if last is not None and piece.x0 >= last.x1 - 1 and _adjoins(last, piece):
+            last.take(piece)
+        elif last is not None and _share_row(last, piece):
             rows[-1].pieces.append(piece)
         else:
             rows.append(_Row([piece]))
@@ -307,18 +361,75 @@ def _rows(pieces: Sequence[_Piece]) -> list[_Row]:
 
 def _write(rows: Sequence[_Row]) -> str:
     parts: list[str] = []
-    for index, row in enumerate(rows):
-        if index:
-            parts.append("\n\n" if _starts_paragraph(rows[index - 1], row) else "\n")
-        parts.append(("\t" if _is_tabular(rows, index) else " ").join(piece.text for piece in row.pieces))
-    return "".join(parts)
+    index = 0
+    while index < len(rows):
+        end = _table_end(rows, index)
+        if parts:
+            parts.append("\n\n" if end > index + 1 or _starts_paragraph(rows[index - 1], rows[index]) else "\n")
+        if end > index + 1:
+            parts.append("\n".join(_aligned(rows[index:end])))
+            if end < len(rows):
+                # Whatever follows, the table ends here.
+                parts.append("\n\n" if not _starts_paragraph(rows[end - 1], rows[end]) else "")
+        else:
+            cells = [piece.text for piece in rows[index].pieces]
+            parts.append(("\t" if len(cells) >= 3 and not _is_justified(rows, index) else " ").join(cells))
+        index = max(end, index + 1)
+    return re.sub(r"\n{3,}", "\n\n", "".join(parts))
 
 
-def _is_tabular(rows: Sequence[_Row], index: int) -> bool:
-    """Three cells are a table row by themselves; two are where a neighbour has two as well (else a wide gap)."""
-    cells = len(rows[index].pieces)
-    beside = [len(rows[near].pieces) for near in (index - 1, index + 1) if 0 <= near < len(rows)]
-    return cells >= 3 or (cells == 2 and any(near >= 2 for near in beside))
+def _table_end(rows: Sequence[_Row], start: int) -> int:
+    """Where the table that begins at ``start`` ends: rows of at least two cells, evenly spaced."""
+    end = start
+    while end < len(rows) and len(rows[end].pieces) >= 2:
+        if end > start:
+            gap = rows[end].y0 - rows[end - 1].y1
+            if not -0.5 * rows[end].height <= gap <= _TABLE_LEADING * rows[end].height:
+                break
+        end += 1
+    return end
+
+
+def _is_justified(rows: Sequence[_Row], index: int) -> bool:
+    """A line whose words were spread to end where the unbroken line beside it ends."""
+    row = rows[index]
+    beside = [rows[near] for near in (index - 1, index + 1) if 0 <= near < len(rows)]
+    return any(len(near.pieces) == 1 and abs(near.x1 - row.x1) < row.height for near in beside)
+
+
+def _aligned(rows: Sequence[_Row]) -> list[str]:
+    """Rows with their cells under each other: an empty cell stays empty instead of moving the others up."""
+    columns = _column_spans(rows)
+    if len(columns) < max(len(row.pieces) for row in rows):
+        # Cells overlap from row to row; what is certain is only their order.
+        return ["\t".join(piece.text for piece in row.pieces) for row in rows]
+    lines = []
+    for row in rows:
+        cells = [""] * len(columns)
+        for piece in row.pieces:
+            over = [index for index, (x0, x1) in enumerate(columns) if piece.x0 < x1 and piece.x1 > x0]
+            # A heading that was taken for one with its neighbour's is parted again, word by word.
+            for x0, word in piece.placed_words() if len(over) > 1 else [(piece.x0, piece.text)]:
+                at = next((index for index, (_, x1) in enumerate(columns) if x0 <= x1), len(columns) - 1)
+                cells[at] = f"{cells[at]} {word}".strip()
+        lines.append("\t".join(cells))
+    return lines
+
+
+def _column_spans(rows: Sequence[_Row]) -> list[tuple[float, float]]:
+    """The stretches that cells stand in; a cell that lies over two cells of another row says nothing about columns."""
+    spans = [(piece.x0, piece.x1) for row in rows for piece in row.pieces if not _spans_others(piece, rows)]
+    columns: list[tuple[float, float]] = []
+    for x0, x1 in sorted(spans):
+        if columns and x0 <= columns[-1][1]:
+            columns[-1] = columns[-1][0], max(columns[-1][1], x1)
+        else:
+            columns.append((x0, x1))
+    return columns
+
+
+def _spans_others(piece: _Piece, rows: Sequence[_Row]) -> bool:
+    return any(sum(other.x0 < piece.x1 and other.x1 > piece.x0 for other in row.pieces) > 1 for row in rows)
 
 
 def _starts_paragraph(above: _Row, row: _Row) -> bool:

@@ -70,6 +70,7 @@ def upgrade() -> None:
         sa.Column("pid", sa.Integer(), nullable=False),
         sa.Column("queues", sa.ARRAY(sa.Text()), server_default=sa.text("'{}'"), nullable=False),
         sa.Column("slots", sa.Integer(), server_default=sa.text("0"), nullable=False),
+        sa.Column("cpu_slots", sa.Integer(), server_default=sa.text("0"), nullable=False),
         sa.Column("started_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
         sa.Column("heartbeat_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_worker"),
@@ -308,6 +309,7 @@ def upgrade() -> None:
         postgresql_where=sa.text("state = 'pending' and dispatched_at is not null"),
     )
     op.create_index("ix_unit_lease", "unit", ["lease_expires_at"], postgresql_where=sa.text("state = 'leased'"))
+    op.create_index("ix_unit_parked", "unit", ["stage", "resume_at"], postgresql_where=sa.text("state = 'parked'"))
     op.create_index(
         "ix_unit_reuse", "unit", ["collection_id", "stage", "input_digest"], postgresql_where=sa.text("state = 'done'")
     )

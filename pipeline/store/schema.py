@@ -408,7 +408,10 @@ class TargetSwitch(Base):
 
 
 class Worker(Base):
-    """One row a process: the fleet's size and the beat's pulse are read here."""
+    """One row a process: the fleet's size and the beat's pulse are read here.
+
+    ``cpu_slots``: of its slots, those for slices that burn CPU (queue parse).
+    """
 
     __tablename__ = "worker"
     __table_args__ = (Index(None, "heartbeat_at"),)
@@ -419,5 +422,6 @@ class Worker(Base):
     pid: Mapped[int]
     queues: Mapped[list[str]] = mapped_column(server_default=sql("'{}'"))
     slots: Mapped[int] = mapped_column(server_default=sql("0"))
+    cpu_slots: Mapped[int] = mapped_column(server_default=sql("0"))
     started_at: Mapped[datetime] = mapped_column(server_default=_NOW)
     heartbeat_at: Mapped[datetime] = mapped_column(server_default=_NOW)

@@ -19,13 +19,25 @@ FRESH_S = 30.0
 
 
 def beat(
-    session: Session, worker_id: str, *, role: str, host: str, pid: int, queues: Sequence[str] = (), slots: int = 0
+    session: Session,
+    worker_id: str,
+    *,
+    role: str,
+    host: str,
+    pid: int,
+    queues: Sequence[str] = (),
+    slots: int = 0,
+    cpu_slots: int = 0,
 ) -> None:
-    """Say that a process is alive; its first call makes its row."""
-    statement = insert(Worker).values(id=worker_id, role=role, host=host, pid=pid, queues=list(queues), slots=slots)
-    session.execute(
-        statement.on_conflict_do_update(index_elements=["id"], set_={"heartbeat_at": func.now(), "slots": slots})
-    )
+    """Say that a process is alive; its first call makes its row.
+
+    Args:
+        slots: Slices that it carries out at once.
+        cpu_slots: Of these, slices of the queue parse.
+    """
+    work = {"slots": slots, "cpu_slots": cpu_slots}
+    statement = insert(Worker).values(id=worker_id, role=role, host=host, pid=pid, queues=list(queues), **work)
+    session.execute(statement.on_conflict_do_update(index_elements=["id"], set_={"heartbeat_at": func.now(), **work}))
 
 
 def forget_worker(session: Session, worker_id: str) -> None:
@@ -59,5 +71,5 @@ def slots_by_queue(session: Session) -> dict[Queue, int]:
     for worker in fresh_workers(session):
         for queue in Queue:
             if queue.value in worker.queues:
-                slots[queue] += worker.slots
+                slots[queue] += worker.cpu_slots if queue is Queue.PARSE else worker.slots
     return slots

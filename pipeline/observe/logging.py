@@ -1,0 +1,108 @@
+"""Structured logs on stderr, for our own events and for the libraries', through one formatter.
+
+Event names are ``noun.past_participle``. Prompts and outputs are never logged; secrets are taken out of every line.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Iterable, MutableMapping
+from typing import Any, Literal, TextIO
+
+import structlog
+from structlog.typing import EventDict, Processor, ProcessorReturnValue, WrappedLogger
+
+__all__ = ["LogFormat", "configure_logging", "get_logger"]
+
+LogFormat = Literal["auto", "json", "console"]
+
+_MASK = "**********"
+_SHORTEST_SECRET = 4
+"""Below this a value is no secret worth the name, and masking it would garble every line."""
+# What these say at INFO is said better by our own events; what they warn of is passed on.
+_QUIET = ("celery", "kombu", "amqp", "redis", "asyncio", "aiohttp", "tornado", "urllib3", "botocore", "alembic")
+
+
+def configure_logging(
+    level: str = "info", fmt: LogFormat = "auto", *, secrets: Iterable[str] = (), stream: TextIO | None = None
+) -> None:
+    """Set logging up for this process; calling it again replaces what was set.
+
+    Args:
+        level: ``debug``, ``info``, ``warning`` or ``error``.
+        fmt: ``auto`` writes JSON where the stream is no terminal.
+        secrets: Values that are masked wherever they appear.
+        stream: stderr unless given; stdout belongs to the commands' results.
+    """
+    out = stream if stream is not None else sys.stderr
+    as_json = fmt == "json" or (fmt == "auto" and not out.isatty())
+    number = logging.getLevelNamesMapping()[level.upper()]
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.PositionalArgumentsFormatter(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.StackInfoRenderer(),
+    ]
+    # Locals in tracebacks are prompts, pages and keys.
+    renderer: list[Processor] = (
+        [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(ensure_ascii=False)]
+        if as_json
+        else [
+            structlog.dev.ConsoleRenderer(
+                colors=out.isatty(), exception_formatter=structlog.dev.plain_traceback, pad_event_to=24
+            )
+        ]
+    )
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderer, _Mask(secrets)],
+        )
+    )
+    root = logging.getLogger()
+    for old in list(root.handlers):
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(number)
+    for name in _QUIET:
+        logging.getLogger(name).setLevel(number if number < logging.INFO else max(number, logging.WARNING))
+    logging.captureWarnings(True)
+    structlog.configure(
+        processors=[structlog.stdlib.filter_by_level, *shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        # Not cached: a logger that was made before this call must follow it.
+        cache_logger_on_first_use=False,
+    )
+
+
+def get_logger(name: str, **bound: Any) -> structlog.stdlib.BoundLogger:
+    """A logger named ``tidegate.<name>``."""
+    logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(f"tidegate.{name}", **bound)
+    return logger
+
+
+class _Mask:
+    """Takes secrets out of the finished line, wherever in it they got: a message, a URL, a traceback."""
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        forms: set[str] = set()
+        for secret in secrets:
+            value = secret.strip()
+            if len(value) >= _SHORTEST_SECRET:
+                forms |= {value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
+        # The longest first: one secret may be part of another.
+        self._forms = sorted(forms, key=len, reverse=True)
+
+    def __call__(
+        self, _logger: WrappedLogger, _name: str, line: EventDict | MutableMapping[str, Any] | str
+    ) -> ProcessorReturnValue:
+        text = line if isinstance(line, str) else json.dumps(line, default=str)
+        for form in self._forms:
+            text = text.replace(form, _MASK)
+        return text

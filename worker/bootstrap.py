@@ -1,0 +1,266 @@
+"""The composition root: from the environment to what a process works with.
+
+The light half is here: it makes no provider and imports no worker, so that a command starts fast. ``worker/calls.py``
+adds what calls models, ``worker/ingester.py`` what carries out slices.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+from sqlalchemy import Engine
+
+from pipeline.adapters.chains import Chains, build_chains
+from pipeline.config.load import LoadedConfig, load_config
+from pipeline.config.model import Config
+from pipeline.dispatch import DispatchPolicy, Publish, dispatch
+from pipeline.domain.unit import Stage
+from pipeline.failover.target import Chain
+from pipeline.ingest import UnitPolicy
+from pipeline.observe.logging import configure_logging, get_logger
+from pipeline.recipe import EmbedSpace, Recipe, build_recipe
+from pipeline.settings import Settings
+from pipeline.store.blobs import BlobStore, open_blobs
+from pipeline.store.installation import read_installation
+from pipeline.store.migrate import check_schema
+from pipeline.store.retention import RetentionPolicy
+from pipeline.store.schema import Installation
+from pipeline.store.session import Sessions, make_engine, make_sessions
+from worker.embedded import broker_url
+from worker.services import Addresses, find_services
+
+if TYPE_CHECKING:
+    from celery import Celery
+
+    from pipeline.reconcile import ReconcilePolicy
+
+__all__ = ["ROLE_OF_STAGE", "Container", "open_container"]
+
+ROLE_OF_STAGE: Mapping[Stage, str] = {
+    Stage.DESCRIBE: "vlm",
+    Stage.FORMAT: "vlm_formatter",
+    Stage.RETRIEVE: "retrieval_llm",
+    Stage.EMBED: "embedder",
+}
+COMMAND_CONNECTIONS = 3
+"""Postgres connections of a command; see ``worker/processes.py`` for those of the processes, and the sum."""
+
+
+class Container:
+    """What every process shares. Each part is made when it is first asked for; nothing is read twice.
+
+    Args:
+        settings: The environment.
+        connections: The most that this process holds to Postgres.
+        name: What Postgres shows of it.
+        missing_keys: ``warn`` for commands that call no model.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        connections: int = COMMAND_CONNECTIONS,
+        name: str = "tidegate",
+        missing_keys: Literal["refuse", "warn"] = "warn",
+    ) -> None:
+        self.settings = settings
+        self._connections = connections
+        self._name = name
+        self._missing_keys = missing_keys
+
+    # --- configuration ---
+
+    @cached_property
+    def loaded(self) -> LoadedConfig:
+        """The configuration with its warnings.
+
+        Raises:
+            ConfigError: It can't be used.
+        """
+        return load_config(self.settings, missing_keys=self._missing_keys)
+
+    @property
+    def config(self) -> Config:
+        return self.loaded.config
+
+    @cached_property
+    def chains(self) -> Chains:
+        """Every role's chain; the installation's key tells accounts apart, so Postgres is read."""
+        return build_chains(
+            self.config,
+            self.settings.secret,
+            fingerprint_key=self.installation.fingerprint_key,
+            hostname=socket.gethostname(),
+        )
+
+    @cached_property
+    def stage_chains(self) -> dict[Stage, Chain]:
+        """The chain of each stage that calls a model."""
+        return {stage: self.chains.chain(role) for stage, role in ROLE_OF_STAGE.items()}
+
+    def allowed(self, collection: str, stage: Stage) -> frozenset[str] | None:
+        """The presets that a collection allows for a stage; None for all."""
+        return self.chains.allowed(ROLE_OF_STAGE[stage], collection)
+
+    def recipe_for(self, collection: str) -> Recipe:
+        """What documents of a collection are processed under, as the configuration stands now."""
+        own = self.config.collection(collection)
+        embedder = self.chains.chain("embedder").primary
+        # A chunk longer than the model reads would be cut silently.
+        longest = min(own.chunk.max_tokens, embedder.context_window or own.chunk.max_tokens)
+        return build_recipe(
+            models={
+                stage: self.chains.fingerprint(role) for stage, role in ROLE_OF_STAGE.items() if stage != Stage.EMBED
+            },
+            whens={Stage.DESCRIBE: own.describe, Stage.FORMAT: own.format, Stage.RETRIEVE: own.retrieve},
+            space=self.space,
+            limits=self.config.limits.to_domain(),
+            page_long_side_px=self.config.parse.page_image_px,
+            max_tokens=longest,
+            overlap_tokens=min(own.chunk.overlap_tokens, longest // 2),
+            on_page_failure=self.config.ingest.on_page_failure,
+        )
+
+    @property
+    def space(self) -> EmbedSpace:
+        """The configured embedding model and its width."""
+        embedder = self.chains.chain("embedder").primary
+        if embedder.dim is None:
+            msg = "an embedder without a width passed the configuration's checks"
+            raise RuntimeError(msg)
+        return EmbedSpace(embedder.model, embedder.dim)
+
+    @property
+    def unit_policy(self) -> UnitPolicy:
+        unit = self.config.unit
+        return UnitPolicy(
+            lease_s=unit.lease_s,
+            hard_deadline_s=unit.hard_deadline_s,
+            max_lost=unit.max_lost,
+            max_calls=unit.max_calls,
+        )
+
+    @property
+    def dispatch_policy(self) -> DispatchPolicy:
+        return DispatchPolicy(slice_units=self.config.unit.slice, window_per_slot=self.config.dispatch.window_per_slot)
+
+    @property
+    def reconcile_policy(self) -> ReconcilePolicy:
+        from pipeline.reconcile import ReconcilePolicy
+
+        return ReconcilePolicy(
+            unit=self.unit_policy,
+            retention=RetentionPolicy(**self.config.retention.model_dump()),
+            give_up_after_s=self.config.park.give_up_after_s,
+        )
+
+    # --- services ---
+
+    @cached_property
+    def addresses(self) -> Addresses:
+        """Where the services are.
+
+        Raises:
+            ServiceUnavailable: Nowhere that we know.
+        """
+        return find_services(self.settings)
+
+    @cached_property
+    def engine(self) -> Engine:
+        return make_engine(self.addresses.database_url, pool_size=self._connections, application_name=self._name)
+
+    @cached_property
+    def sessions(self) -> Sessions:
+        return make_sessions(self.engine)
+
+    @cached_property
+    def installation(self) -> Installation:
+        """Who this installation is.
+
+        Raises:
+            ServiceUnavailable: Postgres is away, or its schema is not the one that this version needs.
+        """
+        check_schema(self.engine)
+        with self.sessions() as session:
+            return read_installation(session)
+
+    @property
+    def key_prefix(self) -> str:
+        """Of every key in Redis."""
+        return self.config.registry.prefix or f"tidegate:{self.installation.id}"
+
+    @cached_property
+    def blobs(self) -> BlobStore:
+        return open_blobs(self.addresses.blob_url)
+
+    @cached_property
+    def app(self) -> Celery:
+        """The Celery app, imported here because a command that only reads has no use for it."""
+        from worker.app import make_app
+
+        return make_app(broker_url(self.addresses.redis_url), f"{self.key_prefix}:")
+
+    @cached_property
+    def publish(self) -> Publish:
+        from worker.publish import SlicePublisher
+
+        return SlicePublisher(self.app)
+
+    # --- use cases that every process has ---
+
+    def dispatch(self) -> int:
+        """Fill the window; returns how many slices were handed out.
+
+        Raises:
+            ServiceUnavailable: Postgres or the broker is away; the beat does it when they are back.
+        """
+        return dispatch(self.sessions, self.publish, self.dispatch_policy)
+
+    # --- housekeeping ---
+
+    def configure_logging(self) -> None:
+        """Log as the environment says, with every secret that is known now masked; then say the warnings."""
+        configure_logging(self.settings.log_level, self.settings.log_format, secrets=self._secrets())
+        log = get_logger("config")
+        for line in self.loaded.warnings:
+            log.warning("config.questioned", problem=line)
+
+    def close(self) -> None:
+        """Let go of every connection that was made."""
+        made: dict[str, Any] = self.__dict__
+        if "app" in made:
+            self.app.close()
+        if "engine" in made:
+            self.engine.dispose()
+
+    def _secrets(self) -> Iterator[str]:
+        for url in (self.addresses.database_url, self.addresses.redis_url):
+            if password := _password(url):
+                yield password
+        for secret in (self.settings.flower_basic_auth, self.settings.api_token):
+            if secret is not None:
+                yield secret.get_secret_value()
+        for secret in self.chains.secrets.values():
+            yield secret.get_secret_value()
+
+
+@contextmanager
+def open_container(settings: Settings, **options: Any) -> Iterator[Container]:
+    """A container that is closed at the end of the block."""
+    container = Container(settings, **options)
+    try:
+        yield container
+    finally:
+        container.close()
+
+
+def _password(url: str) -> str | None:
+    from urllib.parse import unquote, urlsplit
+
+    password = urlsplit(url).password
+    return unquote(password) if password else None

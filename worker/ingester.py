@@ -1,0 +1,95 @@
+"""What carries out slices in a worker process, put together: loop, models, executors, and the tasks' use cases."""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from pipeline.adapters.llm import FallbackLlm
+from pipeline.adapters.vlm import FallbackVlm
+from pipeline.adapters.watch import RegistryWatch
+from pipeline.domain.unit import MODEL_STAGES, Stage
+from pipeline.ingest import Ingest
+from pipeline.providers.local import count_tokens
+from pipeline.reconcile import wake_parked_runs
+from pipeline.work import Models, Workshop
+from worker.bootstrap import Container
+from worker.calls import Calls, make_calls
+from worker.events import EventLog
+from worker.loop import LoopThread
+from worker.tasks import Tasks
+
+__all__ = ["Ingester", "cpu_slots", "make_ingester"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ingester:
+    """A worker process's insides; ``close`` ends them."""
+
+    calls: Calls
+    tasks: Tasks
+    loop: LoopThread
+    cpu: ThreadPoolExecutor
+    chains: RegistryWatch
+
+    def close(self) -> None:
+        """End what runs, close connections and local models."""
+        self.loop.close(self.calls.close())
+        self.cpu.shutdown(wait=True, cancel_futures=True)
+
+
+def cpu_slots(threads: int) -> int:
+    """Slices of parse that a process of ``threads`` carries out at once: they burn CPU, not patience."""
+    return max(1, min(threads, os.cpu_count() or 1))
+
+
+def make_ingester(
+    container: Container, events: EventLog, worker: str, threads: int, stopping: threading.Event
+) -> Ingester:
+    """Put a worker's insides together.
+
+    Args:
+        worker: This process's name, as leases and attempts show it.
+        threads: Slices at once.
+        stopping: Set when the process drains.
+    """
+    loop = LoopThread()
+    calls = make_calls(container, events)
+    chains = container.stage_chains
+    watch = RegistryWatch(calls.registry, chains, loop.submit)
+    cpu = ThreadPoolExecutor(cpu_slots(threads), thread_name_prefix="tidegate-cpu")
+    shop = Workshop(
+        blobs=container.blobs,
+        models=Models(
+            vlm=FallbackVlm(calls.caller, chains[Stage.DESCRIBE]),
+            formatter=FallbackLlm(calls.caller, chains[Stage.FORMAT]),
+            retriever=FallbackLlm(calls.caller, chains[Stage.RETRIEVE]),
+            embedder=calls.embedder(),
+        ),
+        limits=container.config.limits.to_domain(),
+        count_tokens=count_tokens,
+        worker=worker,
+        allowed=container.allowed,
+    )
+    ingest = Ingest(
+        sessions=container.sessions,
+        shop=shop,
+        chains=watch,
+        events=events,
+        submit=loop.submit,
+        cpu=cpu,
+        stopping=stopping,
+        policy=container.unit_policy,
+    )
+    most_units = container.reconcile_policy.most_units
+
+    def wake(stage: Stage) -> bool:
+        if stage not in MODEL_STAGES:
+            return False
+        resumed = wake_parked_runs(container.sessions, watch, [stage], most_units)
+        events.runs_resumed(resumed, f"{stage.value} answers again")
+        return bool(resumed)
+
+    return Ingester(calls, Tasks(ingest, wake, container.dispatch, stopping), loop, cpu, watch)

@@ -1,0 +1,184 @@
+"""The processes that ``tidegate worker``, ``beat`` and ``flower`` run in the foreground, each until it is told to end.
+
+Connections to Postgres, stated together: a worker 12, a beat 4, Flower 1, an API 8, a command 3. A stack of five
+workers with all the rest holds 75, and the embedded server allows 200; another server needs ``max_connections`` above
+12 for each worker process.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Sequence
+
+from pipeline.domain.errors import UsageError
+from pipeline.domain.unit import QUEUES, Queue
+from pipeline.observe.logging import get_logger
+from pipeline.observe.metrics import Metrics, serve_metrics
+from pipeline.settings import Settings
+from worker.bootstrap import open_container
+from worker.heartbeat import Identity, heartbeats
+from worker.signals import stop_on_signals
+
+__all__ = ["DEFAULT_THREADS", "parse_queues", "run_beat", "run_flower", "run_worker"]
+
+DEFAULT_THREADS = 32
+WORKER_CONNECTIONS = 12
+BEAT_CONNECTIONS = 4
+FLOWER_CONNECTIONS = 1
+
+
+def parse_queues(names: Sequence[str] | None) -> tuple[Queue, ...]:
+    """The queues of ``--queues``; all of them when none is named.
+
+    Raises:
+        UsageError: A name is no queue's.
+    """
+    if not names:
+        return QUEUES
+    known = {queue.value for queue in QUEUES}
+    if strange := [name for name in names if name not in known]:
+        raise UsageError(f"{strange[0]!r} is no queue", f"there are: {', '.join(known_in_order())}")
+    return tuple(queue for queue in QUEUES if queue.value in names)
+
+
+def known_in_order() -> list[str]:
+    """The queues' names, in a document's order."""
+    return [queue.value for queue in QUEUES]
+
+
+def run_worker(settings: Settings, queues: Sequence[str] | None = None, threads: int = DEFAULT_THREADS) -> None:
+    """Take slices from queues until SIGTERM or SIGINT; then finish or give back what runs, and return.
+
+    Raises:
+        UsageError: A queue's name or the number of threads is off.
+        ConfigError: The configuration can't be used.
+        ServiceUnavailable: Postgres is away at the start. A broker that is away is waited for.
+    """
+    # Imported here: a beat needs no providers, and a command none of this.
+    from worker.celery_worker import work
+    from worker.events import EventLog
+    from worker.ingester import cpu_slots, make_ingester
+
+    chosen = parse_queues(queues)
+    if threads < 1:
+        raise UsageError(f"--threads is {threads}", "give at least 1")
+    label = chosen[0].value if len(chosen) == 1 else "all" if len(chosen) == len(QUEUES) else "mixed"
+    cpu = cpu_slots(threads) if Queue.PARSE in chosen else 0
+    identity = _identity(label, "worker", [queue.value for queue in chosen], threads, cpu)
+    metrics, stopping = Metrics(), threading.Event()
+    with open_container(
+        settings, connections=WORKER_CONNECTIONS, name=f"tidegate {label}", missing_keys="refuse"
+    ) as container:
+        container.configure_logging()
+        ingester = make_ingester(container, EventLog(metrics), identity.name, threads, stopping)
+        try:
+            with (
+                _metrics_served(settings, metrics),
+                heartbeats(
+                    container.sessions,
+                    identity,
+                    metrics,
+                    on_fleet=lambda size: setattr(ingester.calls.fleet, "size", size),
+                ),
+            ):
+                work(container.app, ingester.tasks, identity.name, identity.queues, threads)
+        finally:
+            stopping.set()
+            ingester.close()
+
+
+def run_beat(settings: Settings) -> None:
+    """Reconcile and dispatch until SIGTERM or SIGINT.
+
+    Raises:
+        ConfigError: The configuration can't be used.
+        ServiceUnavailable: Postgres is away at the start.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    from pipeline.adapters.watch import RegistryWatch
+    from worker.calls import Fleet, make_registry
+    from worker.census import CensusCollector
+    from worker.events import EventLog
+    from worker.loop import LoopThread
+    from worker.passes import PassEvents
+    from worker.reconciler import Beat
+
+    identity = _identity("beat", "beat")
+    metrics, stopping, loop = Metrics(), threading.Event(), LoopThread()
+    with (
+        stop_on_signals(stopping),
+        open_container(settings, connections=BEAT_CONNECTIONS, name="tidegate beat") as container,
+        ThreadPoolExecutor(1, thread_name_prefix="tidegate-switches") as executor,
+    ):
+        container.configure_logging()
+        registry = make_registry(container, executor, Fleet())
+        watch = RegistryWatch(registry, container.stage_chains, loop.submit)
+        shown = PassEvents(container.app, identity.name)
+        beat = Beat(
+            container.sessions,
+            watch,
+            container.reconcile_policy,
+            container.dispatch,
+            EventLog(metrics),
+            shown.tell,
+        )
+        targets = container.chains.targets
+        census = CensusCollector(container.sessions, lambda: loop.submit(registry.statuses(targets)).result())
+        try:
+            with (
+                _metrics_served(settings, metrics, census),
+                heartbeats(container.sessions, identity, metrics, on_fleet=lambda _: shown.heartbeat()),
+            ):
+                get_logger("beat").info("beat.started", name=identity.name)
+                beat.run(container.config.dispatch.period_s, stopping)
+                shown.heartbeat(online=False)
+        finally:
+            loop.close(registry.aclose())
+
+
+def run_flower(settings: Settings, port: int | None = None, on_ready: Callable[[str], None] | None = None) -> None:
+    """Serve Flower until SIGTERM or SIGINT.
+
+    Args:
+        port: On loopback; ``TIDEGATE_FLOWER_PORT`` unless given.
+        on_ready: Told the address once it answers.
+
+    Raises:
+        ServiceUnavailable: Postgres is away at the start, or the port is taken.
+    """
+    from worker.flower import make_flower, serve_flower
+
+    identity, metrics = _identity("flower", "flower"), Metrics()
+    with open_container(settings, connections=FLOWER_CONNECTIONS, name="tidegate flower") as container:
+        container.configure_logging()
+        flower = make_flower(container.app, settings, port or settings.flower_port)
+
+        def ready(found: int) -> None:
+            get_logger("flower").info("flower.started", url=f"http://127.0.0.1:{found}")
+            if on_ready is not None:
+                on_ready(f"http://127.0.0.1:{found}")
+
+        with (
+            heartbeats(container.sessions, identity, metrics),
+            stop_on_signals(lambda: flower.io_loop.add_callback_from_signal(flower.io_loop.stop)),
+        ):
+            serve_flower(flower, ready)
+
+
+def _identity(label: str, role: str, queues: Sequence[str] = (), slots: int = 0, cpu_slots: int = 0) -> Identity:
+    """A process's name is its stage's, made unique by its number: two workers of a stage may share a host."""
+    host, pid = socket.gethostname(), os.getpid()
+    return Identity(f"{label}-{pid}@{host}", role, host, pid, tuple(queues), slots, cpu_slots)
+
+
+def _metrics_served(settings: Settings, metrics: Metrics, collector: object = None):  # type: ignore[no-untyped-def]
+    log = get_logger("metrics")
+    return serve_metrics(
+        metrics,
+        settings.metrics_port,
+        collector=collector,  # type: ignore[arg-type]
+        on_trouble=lambda error: log.warning("metrics.not_served", port=settings.metrics_port, error=error.strerror),
+    )

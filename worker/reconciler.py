@@ -1,0 +1,96 @@
+"""The beat: reconcile and dispatch, every few seconds, in this process and by no message.
+
+It has to act exactly when the broker is away, so it does not go through it; Flower is told afterwards of the passes
+that did something (docs/decisions/0003-beat.md).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from uuid import uuid4
+
+from pipeline.domain.errors import ServiceUnavailable, TidegateError
+from pipeline.ingest import ChainWatch
+from pipeline.observe.logging import get_logger
+from pipeline.reconcile import Reconciled, ReconcilePolicy, reconcile
+from pipeline.store.session import Sessions
+from worker.events import EventLog
+from worker.passes import PassReport
+
+__all__ = ["Beat"]
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """The job of one beat process. Any number of them may run: an advisory lock lets one work at a time.
+
+    Attributes:
+        dispatch: Fills the window; returns how many slices were handed out.
+        tell: Shows a pass that did something to Flower.
+    """
+
+    sessions: Sessions
+    chains: ChainWatch
+    policy: ReconcilePolicy
+    dispatch: Callable[[], int]
+    events: EventLog
+    tell: Callable[[PassReport], None]
+
+    def run(self, period_s: float, stopping: threading.Event) -> None:
+        """Beat until told to stop. An error ends a pass, never the beat."""
+        while not stopping.is_set():
+            began = time.monotonic()
+            self.once()
+            # From start to start, so that a slow pass does not stretch the delay that it promises to bound.
+            stopping.wait(max(0.0, period_s - (time.monotonic() - began)))
+
+    def once(self) -> None:
+        """One pass of each job."""
+        self._pass("reconcile", self._reconcile)
+        self._pass("dispatch", self._dispatch)
+
+    def _pass(self, job: str, work: Callable[[], str]) -> None:
+        log = get_logger("beat")
+        began, outcome = time.monotonic(), ""
+        error: TidegateError | None = None
+        try:
+            outcome = work()
+        except ServiceUnavailable as away:
+            error = away
+            log.warning("pass.failed", job=job, error=away.fact)
+        except Exception as bug:
+            error = TidegateError(f"{type(bug).__name__} inside Tidegate; see the beat's log")
+            log.exception("pass.failed", job=job)
+        if outcome:
+            log.info("pass.finished", job=job, done=outcome)
+        if outcome or error is not None:
+            runtime_s = time.monotonic() - began
+            self.tell(PassReport(f"tidegate.{job}", f"{job}:{uuid4().hex[:12]}", outcome, error, runtime_s))
+
+    def _reconcile(self) -> str:
+        done = reconcile(self.sessions, self.chains, self.policy)
+        if done is None:
+            return ""
+        self.events.runs_resumed(done.resumed, "a target has room again")
+        self.events.runs_given_up(done.gave_up)
+        return _summary(done)
+
+    def _dispatch(self) -> str:
+        handed_out = self.dispatch()
+        return f"{handed_out} slices handed out" if handed_out else ""
+
+
+def _summary(done: Reconciled) -> str:
+    counts = {
+        "leases expired": done.expired,
+        "units poisoned": done.poisoned,
+        "attempts lost": done.lost_attempts,
+        "wakes forgotten": done.stale_wakes,
+        "runs resumed": len(done.resumed),
+        "runs given up": len(done.gave_up),
+        "rows swept": done.swept,
+    }
+    return ", ".join(f"{count} {what}" for what, count in counts.items() if count)

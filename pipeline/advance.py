@@ -27,7 +27,7 @@ from pipeline.store.pages import copy_pages, count_failed_pages, page_texts, pag
 from pipeline.store.runs import move_run, open_units, park_run, single_unit_states, soonest_resume, telling_failure
 from pipeline.store.schema import Document, Page, Run
 from pipeline.store.session import Session
-from pipeline.store.units import NewUnit, create_units, mark_reused, reuse_units
+from pipeline.store.units import NewUnit, Result, create_units, mark_reused, reuse_units
 
 __all__ = [
     "after_chunk",
@@ -36,6 +36,7 @@ __all__ = [
     "after_retrieve",
     "format_source",
     "needs_image",
+    "parse_digest",
     "retrieve_inputs",
     "reuse_known",
     "settle",
@@ -62,14 +63,20 @@ def format_source(page: Page, description: str | None) -> tuple[str | None, str]
     return description or None, page.text_layer if page.text_quality == TextQuality.GOOD else ""
 
 
+def parse_digest(run: Run) -> str:
+    """What identifies a parse: the file's bytes and how they are read."""
+    return stage_digest(run.recipe, Stage.PARSE, run.blob_digest)
+
+
 def take_over_parse(session: Session, run: Run) -> bool:
     """Reuse an earlier parse of the same bytes; True when the parse unit is done by it."""
     if run.redo_from == Stage.PARSE.value:
         return False
-    output = copy_pages(session, run, stage_digest(run.recipe, Stage.PARSE, run.blob_digest))
+    digest = parse_digest(run)
+    output = copy_pages(session, run, digest)
     if output is None:
         return False
-    mark_reused(session, run.id, Stage.PARSE, [0], output)
+    mark_reused(session, run.id, Stage.PARSE, [0], Result(output=output, digest=digest))
     after_parse(session, run, output)
     return True
 

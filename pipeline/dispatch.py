@@ -73,7 +73,7 @@ def dispatch(sessions: Sessions, publish: Publish, policy: DispatchPolicy) -> in
             room = window - outstanding_slices(session, stage, policy.wake_ttl_s) if window else 0
             if room <= 0:
                 continue
-            ready = ready_units(session, stage, room * policy.slice_units, policy.slice_units)
+            ready = ready_units(session, stage, room * policy.slice_units)
             for units in cut_slices(ready, policy.slice_units, room):
                 wake = mark_dispatched(session, [unit.id for unit in units])
                 first = units[0]

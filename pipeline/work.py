@@ -19,6 +19,7 @@ from pipeline.advance import (
     after_parse,
     after_retrieve,
     format_source,
+    parse_digest,
     retrieve_inputs,
 )
 from pipeline.domain.call import Answer, TryRecord
@@ -157,11 +158,12 @@ class _Parse:
     def load(self, session: Session, run: Run, units: Sequence[Claimed]) -> list[Job]:
         source = session.get_one(Document, run.document_id).source_uri
         stage = run.recipe["stages"][Stage.PARSE.value]
-        digest, media_type, document_id = run.blob_digest, run.media_type, str(run.document_id)
+        digest = parse_digest(run)
+        blob_digest, media_type, document_id = run.blob_digest, run.media_type, str(run.document_id)
 
         def work() -> list[Done]:
             blobs = self.shop.blobs
-            with blobs.local_path(digest) as path, tempfile.TemporaryDirectory(prefix="tidegate-parse-") as folder:
+            with blobs.local_path(blob_digest) as path, tempfile.TemporaryDirectory(prefix="tidegate-parse-") as folder:
                 document = parse(
                     path,
                     media_type,
@@ -177,7 +179,7 @@ class _Parse:
                 }
             title = document.title or Path(source).stem
             output = {"pages": len(document.pages), "title": title}
-            return [Done(Result(output=output), _Parsed(document, images))]
+            return [Done(Result(output=output, digest=digest), _Parsed(document, images))]
 
         return [Job((unit,), cpu=work) for unit in units]
 

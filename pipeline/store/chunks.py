@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from sqlalchemy import and_, insert, literal, select, update
+from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.orm import Session
 
@@ -78,7 +79,7 @@ def reuse_vectors(session: Session, run_id: int, space_id: int) -> list[int]:
     """
     known = (
         select(literal(space_id).label("space_id"), ChunkRow.id, Embedding.text_digest, Embedding.vector)
-        .distinct(ChunkRow.id)
+        .ext(distinct_on(ChunkRow.id))
         .join(Unit, and_(Unit.run_id == ChunkRow.run_id, Unit.ordinal == ChunkRow.ordinal))
         .join(Embedding, and_(Embedding.space_id == space_id, Embedding.text_digest == Unit.input_digest))
         .where(

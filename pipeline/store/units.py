@@ -73,12 +73,14 @@ class Result:
     Attributes:
         output: Kept on the row, for reuse by digest; None where the result lives in other tables.
         calls: Calls of this lease that returned content.
+        digest: The input's digest, where it was not known when the unit was made.
     """
 
     output: dict[str, Any] | None = None
     answered_by: str | None = None
     degraded: bool = False
     calls: int = 0
+    digest: str | None = None
 
 
 Moment = datetime | ColumnElement[datetime]
@@ -184,7 +186,7 @@ def reuse_units(session: Session, run: Run, stage: Stage, ordinals: Sequence[int
 
 
 def mark_reused(
-    session: Session, run_id: int, stage: Stage, ordinals: Sequence[int], output: dict[str, Any] | None = None
+    session: Session, run_id: int, stage: Stage, ordinals: Sequence[int], result: Result | None = None
 ) -> None:
     """End pending or leased units whose result another table already holds (pages, vectors)."""
     _changed(
@@ -196,8 +198,12 @@ def mark_reused(
             Unit.ordinal.in_(ordinals),
             Unit.state.in_((UnitState.PENDING.value, UnitState.LEASED.value)),
         )
-        .values(state=UnitState.DONE.value, reused=True, output=output, finished_at=func.now(), **_FREE),
+        .values(state=UnitState.DONE.value, reused=True, finished_at=func.now(), **_kept(result), **_FREE),
     )
+
+
+def _kept(result: Result | None) -> dict[str, Any]:
+    return {} if result is None else {"output": result.output, "input_digest": result.digest}
 
 
 def claim_units(
@@ -279,6 +285,7 @@ def finish_unit(session: Session, unit: Claimed, result: Result) -> bool:
             .values(
                 state=UnitState.DONE.value,
                 output=result.output,
+                input_digest=func.coalesce(result.digest, Unit.input_digest),
                 answered_by=result.answered_by,
                 degraded=result.degraded,
                 calls=Unit.calls + result.calls,

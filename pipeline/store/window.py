@@ -105,7 +105,7 @@ _READY = text(
         ) unit
     ) ready
     join run on run.id = ready.run_id
-    order by ready.priority desc, (ready.turn - 1) / :slice_units, ready.queued_at, ready.id
+    order by ready.priority desc, ready.turn, ready.queued_at, ready.id
     limit :most
     """
 )
@@ -117,9 +117,9 @@ def outstanding_slices(session: Session, stage: Stage, wake_ttl_s: float) -> int
     return count
 
 
-def ready_units(session: Session, stage: Stage, most: int, slice_units: int) -> list[Ready]:
-    """The next units: priority first, then round-robin over collections (a slice a turn), then age."""
-    rows = session.execute(_READY, {"stage": stage.value, "most": most, "slice_units": slice_units})
+def ready_units(session: Session, stage: Stage, most: int) -> list[Ready]:
+    """The next units: priority first, then round-robin over collections, then age."""
+    rows = session.execute(_READY, {"stage": stage.value, "most": most})
     return [Ready(r.id, r.run_id, r.document_id, r.ordinal, r.priority, r.lost_leases) for r in rows]
 
 

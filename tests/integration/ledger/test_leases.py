@@ -1,0 +1,254 @@
+"""Leases, the window and the reconciler: what a message, a death or a second worker may and may not do."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select, text, update
+
+from pipeline.adapters.watch import ChainRoom
+from pipeline.domain.call import Outcome
+from pipeline.domain.run import RunState
+from pipeline.domain.unit import Stage, UnitState
+from pipeline.reconcile import Reconciled, ReconcilePolicy, reconcile
+from pipeline.store.runs import cancel_active_runs, lock_run, lock_running
+from pipeline.store.schema import Attempt, Run, Unit
+from pipeline.store.units import Claimed, Result, claim_units, finish_unit, renew_leases, seconds_from_now
+from tests.integration.ledger.harness import Harness, exhausted
+
+
+def claim(harness: Harness, run_id: int, stage: Stage, ordinals: list[int], worker: str = "w") -> list[Claimed]:
+    with harness.sessions.begin() as session:
+        if not lock_running(session, run_id):
+            return []
+        return claim_units(session, run_id, stage, ordinals, worker=worker, lease_s=30)
+
+
+def expire(harness: Harness) -> None:
+    with harness.sessions.begin() as session:
+        session.execute(
+            update(Unit).values(lease_expires_at=text("now() - interval '1 second'")).where(Unit.state == "leased")
+        )
+
+
+def pass_once(harness: Harness) -> Reconciled:
+    done = reconcile(harness.sessions, harness.watch, ReconcilePolicy(unit=harness.unit))
+    assert done is not None
+    return done
+
+
+@pytest.fixture
+def run_id(harness: Harness, note: Path) -> int:
+    (document,) = harness.enqueue(note)
+    assert document.run is not None
+    return document.run
+
+
+def test_a_duplicate_message_claims_nothing(harness: Harness, run_id: int) -> None:
+    assert len(claim(harness, run_id, Stage.PARSE, [0])) == 1
+    assert claim(harness, run_id, Stage.PARSE, [0]) == []
+
+
+def test_eight_claimers_get_each_unit_once(harness: Harness, run_id: int) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        claimed = [
+            unit for units in pool.map(lambda _: claim(harness, run_id, Stage.PARSE, [0]), range(8)) for unit in units
+        ]
+    assert len(claimed) == 1
+
+
+def test_a_late_answer_of_an_expired_lease_is_dropped(harness: Harness, run_id: int) -> None:
+    (old,) = claim(harness, run_id, Stage.PARSE, [0])
+    expire(harness)
+    assert pass_once(harness).expired == 1
+    (new,) = claim(harness, run_id, Stage.PARSE, [0])
+    assert new.lost_leases == 1
+    with harness.sessions.begin() as session:
+        lock_run(session, run_id)
+        assert not finish_unit(session, old, Result())
+        assert renew_leases(session, [old, new], lease_s=30, hard_deadline_s=3600) == {new.id}
+        assert finish_unit(session, new, Result())
+
+
+def test_a_lease_is_never_renewed_past_its_hard_deadline(harness: Harness, run_id: int) -> None:
+    (unit,) = claim(harness, run_id, Stage.PARSE, [0])
+    with harness.sessions.begin() as session:
+        session.execute(update(Unit).values(leased_at=text("now() - interval '2 hours'")).where(Unit.id == unit.id))
+    with harness.sessions.begin() as session:
+        renew_leases(session, [unit], lease_s=30, hard_deadline_s=3600)
+    assert pass_once(harness).expired == 1
+
+
+def test_a_unit_that_kills_its_worker_each_time_is_poison(harness: Harness, run_id: int) -> None:
+    for _ in range(3):
+        (unit,) = claim(harness, run_id, Stage.PARSE, [0])
+        expire(harness)
+        pass_once(harness)
+    run = harness.run(run_id)
+    assert (run.state, run.failure_kind) == (RunState.FAILED, "poison")
+    assert harness.units(run_id)[0].lost_leases == 3
+    assert unit.lost_leases == 2
+
+
+def test_a_drained_worker_gives_its_units_back_unmarked(harness: Harness, note: Path) -> None:
+    (document,) = harness.enqueue(note)
+    for piece in harness.dispatch():
+        harness.ingest().run_slice(piece.run_id, piece.stage, piece.ordinals)
+    (slice_,) = harness.dispatch()
+    started = threading.Event()
+
+    async def hang(*_: object) -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    harness.formatter.chat = hang  # type: ignore[method-assign, assignment]
+    worker = threading.Thread(target=harness.ingest().run_slice, args=(slice_.run_id, slice_.stage, slice_.ordinals))
+    worker.start()
+    assert started.wait(20)
+    harness.stopping.set()
+    worker.join(20)
+    assert not worker.is_alive()
+    (unit,) = harness.units(document.run, Stage.FORMAT)
+    assert (unit.state, unit.lost_leases, unit.dispatched_at) == (UnitState.PENDING, 0, None)
+
+
+def test_a_cancelled_run_drops_the_answer_that_comes_after(harness: Harness, run_id: int) -> None:
+    (unit,) = claim(harness, run_id, Stage.PARSE, [0])
+    with harness.sessions.begin() as session:
+        assert cancel_active_runs(session, Run.id == run_id, "by hand") == [run_id]
+    with harness.sessions.begin() as session:
+        assert not finish_unit(session, unit, Result())
+    assert harness.run(run_id).state == RunState.CANCELLED
+    assert claim(harness, run_id, Stage.PARSE, [0]) == []
+
+
+def test_the_window_holds_no_more_than_two_slices_a_slot(harness: Harness, tmp_path: Path) -> None:
+    paths = []
+    for n in range(30):
+        path = tmp_path / f"{n}.md"
+        path.write_text(f"# {n}\n\ntext {n}")
+        paths.append(path)
+    harness.enqueue(*paths)
+    assert len(harness.dispatch()) == 8
+    assert harness.dispatch() == []
+
+
+def test_slices_that_the_broker_did_not_take_go_out_with_the_next_dispatch(harness: Harness, run_id: int) -> None:
+    harness.lost_broker = True
+    with pytest.raises(ConnectionError):
+        harness.dispatch()
+    harness.lost_broker = False
+    assert [piece.run_id for piece in harness.dispatch()] == [run_id]
+
+
+def test_a_lost_message_is_sent_again_when_its_wake_runs_out(harness: Harness, run_id: int) -> None:
+    assert len(harness.dispatch()) == 1
+    with harness.sessions.begin() as session:
+        session.execute(update(Unit).values(dispatched_at=text("now() - interval '1 hour'")))
+    assert pass_once(harness).stale_wakes == 1
+    assert [piece.run_id for piece in harness.dispatch()] == [run_id]
+
+
+def test_priority_goes_first_and_collections_take_turns(harness: Harness, tmp_path: Path) -> None:
+    def files(prefix: str, n: int) -> list[Path]:
+        made = []
+        for i in range(n):
+            path = tmp_path / f"{prefix}{i}.md"
+            path.write_text(f"{prefix} {i}")
+            made.append(path)
+        return made
+
+    first = harness.enqueue(*files("a", 6), collection="a")
+    second = harness.enqueue(*files("b", 6), collection="b")
+    (urgent,) = harness.enqueue(*files("c", 1), collection="a", priority=9)
+    order = [piece.run_id for piece in harness.dispatch()]
+    assert order[0] == urgent.run
+    a, b = {one.run for one in first}, {one.run for one in second}
+    assert abs(len(a & set(order)) - len(b & set(order))) <= 1
+
+
+def test_two_last_units_that_end_together_meet_in_one_chunk_unit(harness: Harness, tmp_path: Path) -> None:
+    path = tmp_path / "two.md"
+    path.write_text("\n\n".join(f"# Part {n}\n\n{'word ' * 900}" for n in range(4)))
+    (document,) = harness.enqueue(path)
+    for piece in harness.dispatch():
+        harness.ingest().run_slice(piece.run_id, piece.stage, piece.ordinals)
+    numbers = [unit.ordinal for unit in harness.units(document.run, Stage.FORMAT)]
+    assert len(numbers) > 1
+    with ThreadPoolExecutor(len(numbers)) as pool:
+        list(pool.map(lambda n: harness.ingest().run_slice(document.run or 0, Stage.FORMAT, [n]), numbers))
+    assert harness.states(document.run, Stage.CHUNK) == [UnitState.PENDING]
+
+
+def test_nothing_is_claimed_while_every_target_cools(harness: Harness, note: Path) -> None:
+    harness.watch.rooms[Stage.FORMAT] = ChainRoom(0, 4_000_000_000.0)
+    (document,) = harness.enqueue(note)
+    harness.drive()
+    assert harness.run(document.run).state == RunState.PARKED
+    assert harness.formatter.calls == []
+    with harness.sessions() as session:
+        assert session.scalars(select(Attempt)).all() == []
+
+
+def test_a_half_open_chain_gets_one_canary_and_then_the_rest(harness: Harness, tmp_path: Path) -> None:
+    paths = []
+    for n in range(5):
+        path = tmp_path / f"{n}.md"
+        path.write_text(f"# {n}\n\ntext {n}")
+        paths.append(path)
+    harness.watch.rooms[Stage.FORMAT] = ChainRoom(0, 1.0)
+    runs = [one.run for one in harness.enqueue(*paths)]
+    harness.drive()
+    assert {harness.run(run).state for run in runs} == {"parked"}
+
+    harness.watch.rooms[Stage.FORMAT] = ChainRoom(1)
+    assert len(harness.wake()) == 1
+    assert [harness.run(run).state for run in runs].count("running") == 1
+    harness.watch.rooms[Stage.FORMAT] = ChainRoom(1_000_000)
+    harness.wake()
+    harness.drive()
+    assert {harness.run(run).state for run in runs} == {"done"}
+
+
+def test_a_run_that_was_parked_for_too_long_is_given_up(harness: Harness, note: Path) -> None:
+    harness.formatter.always = exhausted("vlm_formatter", retry_at=4_000_000_000.0)
+    (document,) = harness.enqueue(note)
+    harness.drive()
+    with harness.sessions.begin() as session:
+        session.execute(update(Run).values(parked_since=text("now() - interval '2 days'")))
+    done = pass_once(harness)
+    assert done.gave_up == [document.run]
+    run = harness.run(document.run)
+    assert (run.state, run.failure_kind) == (RunState.FAILED, "chain_exhausted")
+
+
+def test_a_dead_workers_attempt_is_closed_as_lost(harness: Harness, run_id: int) -> None:
+    (unit,) = claim(harness, run_id, Stage.PARSE, [0], worker="dead")
+    with harness.sessions.begin() as session:
+        for age_s in (600, 0):
+            session.add(
+                Attempt(
+                    run_id=run_id,
+                    unit_id=unit.id,
+                    role="vlm",
+                    call_id="c",
+                    position=0,
+                    target="t",
+                    worker="dead",
+                    outcome=Outcome.RUNNING.value,
+                    started_at=seconds_from_now(-age_s),
+                )
+            )
+    assert pass_once(harness).lost_attempts == 0, "the lease still stands"
+    expire(harness)
+    assert pass_once(harness).lost_attempts == 1, "one of them has only just begun"
+
+
+def test_a_second_reconciler_leaves_at_once(harness: Harness) -> None:
+    with harness.sessions.begin() as session:
+        session.execute(text("select pg_advisory_xact_lock(x) from (values (x'71DE6A7E03'::bigint)) as v(x)"))
+        assert reconcile(harness.sessions, harness.watch, ReconcilePolicy()) is None

@@ -17,6 +17,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 from pipeline.domain.call import Answer, Outcome, Skip, SkipReason, TryRecord, Usage
 from pipeline.domain.errors import DeadlineExceeded, PartialStreamError, PermitWaitExceeded, UpstreamFailure
 from pipeline.failover.chain import (
+    PERMIT_POLL_S,
     Admit,
     Budget,
     CallState,
@@ -32,6 +33,7 @@ from pipeline.failover.chain import (
     exhausted,
     failed,
     next_step,
+    out_of_time,
     passed_over,
     refused,
     retry_delay_s,
@@ -341,7 +343,7 @@ class _Call:
     async def _sleep(self, wait: Wait) -> None:
         delay_s = wait.delay_s
         if wait.why is WaitFor.PERMIT:
-            delay_s *= 0.5 + 0.5 * self.caller._rng()
+            delay_s = max(delay_s * (0.5 + 0.5 * self.caller._rng()), min(delay_s, PERMIT_POLL_S[0]))
         since = self.now()
         await self.caller._clock.sleep(delay_s)
         self.state = waited(self.state, wait, self.now() - since)
@@ -531,18 +533,19 @@ class _Call:
 
     async def _end(self, reason: StopReason) -> NoReturn:
         """The call ends without an answer."""
-        state, policy = self.state, self.chain.policy
+        role, policy = self.chain.role, self.chain.policy
         self._switched(None)
-        if reason is StopReason.PERMIT_WAIT and not state.tries and len(state.skipped) == 1:
-            # It only waited, and comes again: nothing worth a row.
-            raise PermitWaitExceeded(self.chain.role, state.skipped[-1].target, policy.permit_wait_max_s)
-        position = len(self.chain.targets)
-        await _unbroken(self.caller._sink.exhausted(self.context, self.chain.role, position, state.skipped))
-        if reason is StopReason.PERMIT_WAIT:
-            raise PermitWaitExceeded(self.chain.role, state.skipped[-1].target, policy.permit_wait_max_s)
         if reason is StopReason.DEADLINE:
-            raise DeadlineExceeded(self.chain.role, policy.deadline_s, state.tries, state.skipped)
-        raise exhausted(state)
+            self.state = out_of_time(self.state)
+        tries, skipped = self.state.tries, self.state.skipped
+        only_waited = reason is StopReason.PERMIT_WAIT and not tries and len(skipped) == 1
+        if not only_waited:
+            await _unbroken(self.caller._sink.exhausted(self.context, role, len(self.chain.targets), skipped))
+        if reason is StopReason.PERMIT_WAIT:
+            raise PermitWaitExceeded(role, skipped[-1].target, policy.permit_wait_max_s)
+        if reason is StopReason.DEADLINE:
+            raise DeadlineExceeded(role, policy.deadline_s, tries, skipped)
+        raise exhausted(self.state)
 
 
 class _Renewal:

@@ -26,6 +26,7 @@ from pipeline.failover.registry import Permit, Refused, Verdict
 from pipeline.failover.target import CallPolicy, Chain, Needs, Target
 
 __all__ = [
+    "PERMIT_POLL_S",
     "Admit",
     "Allowance",
     "Budget",
@@ -43,6 +44,7 @@ __all__ = [
     "exhausted",
     "failed",
     "next_step",
+    "out_of_time",
     "passed_over",
     "refused",
     "retry_delay_s",
@@ -55,7 +57,7 @@ USEFUL_TRY_S = 0.1
 BACKOFF_BASE_S = 0.5
 BACKOFF_CAP_S = 10.0
 PERMIT_POLL_S = (0.05, 1.0)
-"""A waiter asks again after the first, doubling up to the second."""
+"""A waiter asks again after the first, doubling up to the second; the caller spreads what is longer than the first."""
 
 Budget = Callable[[Target], bool]
 """True while the call's collection can pay for a target; free targets are never asked about."""
@@ -199,16 +201,16 @@ def next_step(state: CallState, now: float) -> Step:
         return Stop(state.stop)
     if state.pending is not None:
         return state.pending
+    if not state.route:
+        return _wait_for_recovery(state, now) or Stop(_reason_to_end(state, now))
     if len(state.tries) >= state.policy.max_attempts:
         return Stop(StopReason.ATTEMPTS)
     if now >= state.deadline_at:
         return Stop(StopReason.DEADLINE)
-    if not state.route:
-        return _wait_for_recovery(state, now) or Stop(StopReason.EXHAUSTED)
     position = state.route[0]
     skip = excluded(state, position)
     if skip is None and not _is_last(state) and _time_left_s(state, now) < USEFUL_TRY_S:
-        skip = Skip(state.head.key, SkipReason.DEADLINE)
+        skip = Skip(state.head.key, SkipReason.DEADLINE if state.full_since is None else SkipReason.FULL)
     return PassOver(skip) if skip is not None else Admit(position, state.head)
 
 
@@ -277,11 +279,17 @@ def refused(state: CallState, refusal: Refused, now: float) -> CallState:
     target = state.head
     if refusal.reason is not SkipReason.FULL:
         skip = Skip(target.key, refusal.reason, until=refusal.until, detail=refusal.kind)
-        return passed_over(_recovers(state, refusal.wait_s, now), skip)
+        wait_s = refusal.wait_s
+        if wait_s is not None and refusal.reason is SkipReason.PROBING:
+            # Its lease says when another may probe; how it went is known much sooner.
+            wait_s = min(wait_s, PERMIT_POLL_S[1])
+        return passed_over(_recovers(state, wait_s, now), skip)
     since = now if state.full_since is None else state.full_since
     policy = state.policy
     patient = (target.on_full or ("next" if policy.interactive else "wait")) == "wait"
     left_s = since + (policy.permit_wait_max_s if patient else policy.permit_wait_s) - now
+    if policy.interactive:
+        left_s = min(left_s, state.deadline_at - now)
     if left_s > 0:
         delay_s = min(PERMIT_POLL_S[0] * 2 ** min(state.polls, 10), PERMIT_POLL_S[1], left_s)
         return replace(state, full_since=since, polls=state.polls + 1, pending=Wait(WaitFor.PERMIT, delay_s))
@@ -295,7 +303,7 @@ def waited(state: CallState, wait: Wait, slept_s: float) -> CallState:
     """A wait is over. Ingestion's waits for a permit are not on the call's deadline."""
     if wait.why is WaitFor.RECOVERY:
         everyone = tuple(range(len(state.chain.targets)))
-        return replace(_next_target(state), route=everyone, recovers_at=None)
+        return replace(_next_target(state), route=everyone, recovers_at=None, skipped=())
     off_the_clock = wait.why is WaitFor.PERMIT and not state.policy.interactive
     return replace(state, pending=None, deadline_at=state.deadline_at + (slept_s if off_the_clock else 0.0))
 
@@ -333,6 +341,16 @@ def failed(
     if rule.action is Action.POLICY:
         return _after_policy(state)
     return _next_target(state)
+
+
+def out_of_time(state: CallState) -> CallState:
+    """The deadline is over: nobody that is still on the route will be called."""
+    skips = []
+    for position in state.route:
+        waited_for = position == state.route[0] and state.full_since is not None
+        reason = SkipReason.FULL if waited_for else SkipReason.DEADLINE
+        skips.append(excluded(state, position) or Skip(state.at(position).key, reason))
+    return replace(state, route=(), skipped=(*state.skipped, *skips))
 
 
 def exhausted(state: CallState) -> ChainExhausted:
@@ -384,7 +402,16 @@ def _wait_for_recovery(state: CallState, now: float) -> Wait | None:
     at = state.recovers_at
     if not state.policy.wait_for_recovery or at is None or at >= state.deadline_at:
         return None
+    if len(state.tries) >= state.policy.max_attempts:
+        return None
     return Wait(WaitFor.RECOVERY, max(0.0, at - now))
+
+
+def _reason_to_end(state: CallState, now: float) -> StopReason:
+    """Nobody is left; was it the deadline that cut the last try off?"""
+    cut_off = bool(state.tries) and state.tries[-1].kind == FailureKind.DEADLINE
+    # The timer that cut it off may be early by a rounding error.
+    return StopReason.DEADLINE if cut_off and now >= state.deadline_at - 0.001 else StopReason.EXHAUSTED
 
 
 def _is_last(state: CallState) -> bool:

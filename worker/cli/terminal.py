@@ -1,0 +1,191 @@
+"""What a command says: tables and lines for people, one JSON document for programs, errors on stderr.
+
+Everything that comes from documents, models or the file system is made safe here before a terminal sees it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime
+from enum import Enum
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, TextIO
+from uuid import UUID
+
+if TYPE_CHECKING:
+    import typer
+    from rich.console import Console, RenderableType
+
+__all__ = ["Column", "Terminal", "one_line", "printable", "terminal_of"]
+
+# Far wider than any table: what is piped is neither wrapped nor cut.
+_PIPE_WIDTH = 10_000
+# Controls, escape sequences' beginnings and the line breaks of Unicode; a tab and a newline are kept by `printable`.
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_SPACES = re.compile(r"\s+")
+
+
+def printable(text: str) -> str:
+    """Text of any origin without what a terminal would obey; its lines stay."""
+    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
+
+
+def one_line(text: object) -> str:
+    """Text of any origin, on one line."""
+    return printable(_SPACES.sub(" ", str(text)).strip())
+
+
+class Column:
+    """A table's column.
+
+    Attributes:
+        title: Its head; empty for none.
+        right: Numbers are flush right.
+        cut: Whether it gives way (with an ellipsis) where the terminal is too narrow.
+    """
+
+    def __init__(self, title: str = "", *, right: bool = False, cut: bool = False, style: str = "") -> None:
+        self.title = title
+        self.right = right
+        self.cut = cut
+        self.style = style
+
+
+class Terminal:
+    """Where a command writes. JSON and tables go to stdout, everything else to stderr.
+
+    Args:
+        as_json: One JSON document instead of text for people.
+        debug: Tracebacks and debug logs.
+    """
+
+    def __init__(self, *, as_json: bool = False, debug: bool = False, out: TextIO | None = None) -> None:
+        self.as_json = as_json
+        self.debug = debug
+        self._out = sys.stdout if out is None else out
+        self._emitted = False
+        self._console: Console | None = None
+
+    @property
+    def is_tty(self) -> bool:
+        """Whether a person watches stdout."""
+        return self._out.isatty()
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether a live display has somewhere to be shown: a terminal, and no document to be read by a program."""
+        return self.is_tty and not self.as_json
+
+    @property
+    def console(self) -> Console:
+        """rich's console for stdout, without colours where it is no terminal."""
+        if self._console is None:
+            from rich.console import Console
+
+            width = None if self.is_tty else _PIPE_WIDTH
+            self._console = Console(file=self._out, width=width, highlight=False, markup=False, emoji=False)
+        return self._console
+
+    def emit(self, document: Mapping[str, Any]) -> None:
+        """Print the one JSON document, with ``--json``; a second one (an error after the result) is left out."""
+        if self._emitted or not self.as_json:
+            return
+        self._emitted = True
+        ascii_only = (self._out.encoding or "ascii").lower().replace("-", "") not in ("utf8", "utf8sig")
+        text = json.dumps(document, indent=2, ensure_ascii=ascii_only, default=_plain)
+        # A lone surrogate can be no UTF-8; escaped it is still JSON.
+        if not ascii_only and any("\ud800" <= letter <= "\udfff" for letter in text):
+            text = json.dumps(document, indent=2, default=_plain)
+        self._out.write(text + "\n")
+
+    def print(self, renderable: RenderableType = "") -> None:
+        """Print for people; nothing with ``--json``."""
+        if self.as_json:
+            return
+        if self.is_tty:
+            self.console.print(renderable, soft_wrap=isinstance(renderable, str))
+        else:
+            with self.console.capture() as captured:
+                self.console.print(renderable, soft_wrap=isinstance(renderable, str))
+            for line in captured.get().splitlines():
+                self._out.write(line.rstrip() + "\n")
+
+    def line(self, *parts: object) -> None:
+        """Print one line, each part made safe."""
+        self.print(" ".join(one_line(part) for part in parts))
+
+    def raw(self, text: str) -> None:
+        """Print text as it is, or made safe where a terminal reads it."""
+        if not self.as_json:
+            self._out.write(printable(text) if self.is_tty else text)
+
+    def table(self, columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
+        """Print rows under heads. A cell is any value, or a rich text where it has a style of its own."""
+        if self.as_json:
+            return
+        from rich.table import Table
+        from rich.text import Text
+
+        heads = any(column.title for column in columns)
+        table = Table(box=None, show_header=heads, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
+        for column in columns:
+            table.add_column(
+                column.title,
+                justify="right" if column.right else "left",
+                overflow="ellipsis" if column.cut else "fold",
+                no_wrap=True if column.cut or column.right else None,
+                style=column.style or None,
+            )
+        for row in rows:
+            table.add_row(*(cell if isinstance(cell, Text) else Text(one_line(cell)) for cell in row))
+        self.print(table)
+
+    def note(self, text: str) -> None:
+        """Say something beside the result, on stderr."""
+        sys.stderr.write(printable(text).rstrip("\n") + "\n")
+        sys.stderr.flush()
+
+    def fail(self, kind: str, message: str, remedy: str = "", **more: Any) -> None:
+        """Say an error: the fact, then the remedy; with ``--json`` to stdout as well."""
+        self.note(f"{message}\n{remedy}" if remedy else message)
+        self.emit({"error": {"kind": kind, "message": message, "remedy": remedy or None, **more}})
+
+    def flush(self) -> None:
+        """Send what was written on its way.
+
+        Raises:
+            BrokenPipeError: Nobody reads any more.
+        """
+        self._out.flush()
+
+    def abandon(self) -> None:
+        """Nobody reads stdout any more: let the interpreter's last flush go nowhere."""
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self._out.fileno())
+        os.close(nowhere)
+
+
+def terminal_of(context: typer.Context) -> Terminal:
+    """The terminal that ``main`` made for this command."""
+    found = context.find_root().obj
+    if not isinstance(found, Terminal):
+        msg = "a command was started without a terminal"
+        raise TypeError(msg)
+    return found
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, UUID | PurePath):
+        return str(value)
+    if isinstance(value, set | frozenset):
+        return sorted(value)
+    msg = f"{type(value).__name__} is no JSON"
+    raise TypeError(msg)

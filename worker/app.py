@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from celery import Celery
+from celery.events.dispatcher import EventDispatcher
 from kombu import Exchange, Queue
 
 from pipeline.domain.unit import QUEUES, Stage
 
-__all__ = ["make_app", "task_name"]
+__all__ = ["UnbufferedDispatcher", "make_app", "task_name"]
 
 _VISIBILITY_TIMEOUT_S = 7200
 """Above ``unit.hard_deadline_s``. Redelivery is harmless (the lease token decides), and useless before that."""
+
+
+class UnbufferedDispatcher(EventDispatcher):
+    """Sends each event at once, under the dispatcher's lock.
+
+    Celery buffers task events for its hub to flush; an event that a pool's thread adds between the flush's sending and
+    its clearing is lost, and Flower shows that task as received for ever.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **{**options, "buffer_group": None, "on_send_buffered": None})
 
 
 def task_name(stage: Stage) -> str:
@@ -26,6 +40,7 @@ def make_app(broker: str, key_prefix: str) -> Celery:
         key_prefix: Of all its keys in Redis, so that two installations don't see each other.
     """
     app = Celery("tidegate", set_as_current=False)
+    app.events.dispatcher_cls = f"{UnbufferedDispatcher.__module__}:{UnbufferedDispatcher.__name__}"
     # The anonymous exchange routes by the queue's name alone: no binding is kept in Redis that a flush could take.
     queues = [Queue(queue.value, Exchange(""), routing_key=queue.value) for queue in QUEUES]
     app.conf.update(

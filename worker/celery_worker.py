@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 from celery import Celery, signals
+from celery.exceptions import SecurityWarning
 
 from pipeline.observe.logging import get_logger
 from worker.tasks import Tasks, register_tasks
@@ -26,6 +28,8 @@ def work(app: Celery, tasks: Tasks, name: str, queues: Sequence[str], threads: i
     """
     log = get_logger("worker")
     register_tasks(app, tasks)
+    # Celery warns of root for the sake of pickled messages; ours are JSON, and hostile files are read by children.
+    warnings.simplefilter("ignore", SecurityWarning)
 
     def ready(**_: Any) -> None:
         log.info("worker.started", name=name, queues=list(queues), threads=threads)

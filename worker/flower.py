@@ -1,7 +1,11 @@
-"""Flower, on loopback, read-only and behind a password, with rows that say which document and pages they are."""
+"""Flower, read-only and behind a password, with rows that say which document and pages they are.
+
+It listens on loopback unless ``TIDEGATE_FLOWER_ADDRESS`` says otherwise; it asks for the password either way.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +21,6 @@ from worker.embedded import Home
 
 __all__ = ["FlowerLogin", "flower_login", "make_flower", "serve_flower"]
 
-_ADDRESS = "127.0.0.1"
 _USER = "tidegate"
 _PASSWORD_FILE = "flower.password"  # noqa: S105 - the file's name
 _COOKIE_FILE = "flower.cookie"
@@ -59,11 +62,13 @@ def make_flower(app: Celery, settings: Settings, port: int) -> Flower:
 
     Its options are set here and not on a command line, which every user of the host could read.
     """
+    # It warns of every worker that was asked while it started.
+    logging.getLogger("flower.inspector").setLevel(logging.ERROR)
     home = Home(settings.home)
     home.prepare()
     login = flower_login(settings)
     default_options.port = port
-    default_options.address = _ADDRESS
+    default_options.address = settings.flower_address
     default_options.basic_auth = [f"{login.user}:{login.password}"]
     default_options.read_only = True
     default_options.max_tasks = _MAX_TASKS
@@ -86,7 +91,7 @@ def serve_flower(flower: Flower, on_ready: Callable[[int], None]) -> None:
         port = flower.start_http_server()
     except OSError as error:
         raise ServiceUnavailable(
-            f"Flower can't listen on {_ADDRESS}:{flower.options.port}: {error.strerror}",
+            f"Flower can't listen on {flower.options.address}:{flower.options.port}: {error.strerror}",
             "free that port, or set TIDEGATE_FLOWER_PORT",
         ) from error
     on_ready(port)

@@ -11,6 +11,9 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+
+from prometheus_client.registry import Collector
 
 from pipeline.domain.errors import UsageError
 from pipeline.domain.unit import QUEUES, Queue
@@ -174,11 +177,13 @@ def _identity(label: str, role: str, queues: Sequence[str] = (), slots: int = 0,
     return Identity(f"{label}-{pid}@{host}", role, host, pid, tuple(queues), slots, cpu_slots)
 
 
-def _metrics_served(settings: Settings, metrics: Metrics, collector: object = None):  # type: ignore[no-untyped-def]
+def _metrics_served(
+    settings: Settings, metrics: Metrics, collector: Collector | None = None
+) -> AbstractContextManager[None]:
     log = get_logger("metrics")
     return serve_metrics(
         metrics,
         settings.metrics_port,
-        collector=collector,  # type: ignore[arg-type]
+        collector=collector,
         on_trouble=lambda error: log.warning("metrics.not_served", port=settings.metrics_port, error=error.strerror),
     )

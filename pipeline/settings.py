@@ -37,7 +37,8 @@ class Settings(BaseSettings):
         blob_url: ``file:///…`` or ``s3://bucket/prefix``; None for ``home``/blobs.
         model_name: The text roles' primary where there is no config file.
         model_fallback_chain: ``model,model,…`` behind it.
-        flower_port: Where Flower listens, on loopback.
+        flower_port: Where Flower listens.
+        flower_address: Flower's address: a container's port can be published from 0.0.0.0 only.
         flower_basic_auth: ``user:password`` that Flower asks for.
         metrics_port: Where this process serves Prometheus metrics; None for nowhere.
         api_port: Where the API listens, on loopback.
@@ -57,6 +58,7 @@ class Settings(BaseSettings):
     model_name: str | None = Field(default=None, validation_alias="MODEL_NAME")
     model_fallback_chain: str | None = Field(default=None, validation_alias="MODEL_FALLBACK_CHAIN")
     flower_port: int = Field(default=5555, ge=1, le=65535)
+    flower_address: str = "127.0.0.1"
     flower_basic_auth: SecretStr | None = None
     metrics_port: int | None = Field(default=None, ge=1, le=65535)
     api_port: int = Field(default=8787, ge=1, le=65535)

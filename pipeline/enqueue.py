@@ -18,8 +18,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
-from sqlalchemy.orm import Session
-
 from pipeline.domain.document import Limits
 from pipeline.domain.errors import RejectedInput, UsageError
 from pipeline.recipe import Recipe
@@ -41,7 +39,7 @@ from pipeline.store.documents import (
 )
 from pipeline.store.runs import cancel_active_runs
 from pipeline.store.schema import Run
-from pipeline.store.session import Sessions, transact
+from pipeline.store.session import Session, Sessions, transact
 from pipeline.store.spaces import ensure_space
 
 __all__ = ["EnqueueResult", "EnqueueState", "Enqueued", "Sniff", "enqueue"]

@@ -1,25 +1,22 @@
 """From what an upstream answered to a failure kind: the one place that reads statuses, codes and texts.
 
 Codes come before texts, and texts decide only where providers have no code for the fact: an oversized prompt, a
-refused one, and the bad keys, empty balances and retired models that some report as a plain 400. Both lanes end here;
-the exceptions of litellm's own making are mapped by class in ``LITELLM_KINDS``.
+refused one, and the bad keys, empty balances and retired models that some report as a plain 400. Both lanes end here.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
 
 from pipeline.domain.errors import UpstreamFailure
 from pipeline.failover.kinds import FailureKind
-from pipeline.providers.lenient_json import JsonError, loads
+from pipeline.providers.complaint import Complaint
 from pipeline.providers.redact import Redactor
-from pipeline.providers.retry_after import duration_s, retry_after_s
+from pipeline.providers.retry_after import retry_after_s
 
-__all__ = ["CODES", "LITELLM_KINDS", "STATUSES", "TEXTS", "Complaint", "classify", "complaint_of", "failure_of"]
+__all__ = ["CODES", "STATUSES", "TEXTS", "classify", "failure_of"]
 
 _K = FailureKind
 
@@ -244,85 +241,6 @@ _BUSY_TEXT = re.compile(
     re.IGNORECASE,
 )
 
-LITELLM_KINDS: Mapping[str, FailureKind | None] = MappingProxyType(
-    {
-        "APIConnectionError": _K.CONNECT,
-        "APIError": None,
-        "APIResponseValidationError": _K.INVALID_OUTPUT,
-        "AuthenticationError": _K.AUTH,
-        "BadGatewayError": _K.SERVER_ERROR,
-        "BadRequestError": None,
-        "BlockedPiiEntityError": _K.CONTENT_POLICY,
-        "BudgetExceededError": _K.QUOTA,
-        "CallerCredentialAuthenticationError": _K.AUTH,
-        "CallerCredentialRateLimitError": _K.RATE_LIMIT,
-        "ContentPolicyViolationError": _K.CONTENT_POLICY,
-        "ContextWindowExceededError": _K.CONTEXT_OVERFLOW,
-        "EndpointNotSupportedByModelError": _K.NOT_FOUND,
-        "GuardrailRaisedException": _K.CONTENT_POLICY,
-        "ImageFetchError": _K.INVALID_REQUEST,
-        "InternalServerError": None,
-        "InvalidRequestError": None,
-        "JSONSchemaValidationError": _K.INVALID_OUTPUT,
-        "LiteLLMUnknownProvider": _K.NOT_FOUND,
-        "MalformedRequestFieldError": _K.INVALID_REQUEST,
-        "MidStreamFallbackError": None,
-        "MockException": None,
-        "ModelNotMappedError": _K.UNKNOWN,
-        "ModifyResponseException": _K.CONTENT_POLICY,
-        "NotFoundError": _K.NOT_FOUND,
-        "OpenAIError": None,
-        "PaymentRequiredError": _K.QUOTA,
-        "PermissionDeniedError": None,
-        "RateLimitError": None,
-        "RejectedRequestError": _K.CONTENT_POLICY,
-        "SensitiveDataRouteException": _K.CONTENT_POLICY,
-        "ServiceUnavailableError": None,
-        "Timeout": _K.TIMEOUT,
-        "UnprocessableEntityError": None,
-        "UnsupportedEndpointError": _K.NOT_FOUND,
-        "UnsupportedParamsError": _K.INVALID_REQUEST,
-        "VectorStoreSearchError": _K.INVALID_REQUEST,
-    }
-)
-"""Kinds by the name of litellm's exception class (litellm is not imported here); None: status, code and text decide.
-
-Looked up along the class's MRO, so a subclass is met before its base, and one that litellm adds later falls back on it.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Complaint:
-    """An error as the provider worded it, not yet cleaned.
-
-    Attributes:
-        codes: Its codes and types, the most precise first.
-        text: Its message; empty where the body was no error document.
-        retry_after_s: From inside the body.
-    """
-
-    codes: tuple[str, ...] = ()
-    text: str = field(default="", repr=False)
-    status: int | None = None
-    retry_after_s: float | None = None
-
-
-def complaint_of(body: bytes | str | Mapping[str, Any] | None) -> Complaint:
-    """Read an error body of any of the known shapes; only fields known to hold messages are taken."""
-    if isinstance(body, (bytes, str)):
-        text = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
-        try:
-            document = loads(body)
-        except JsonError:
-            return Complaint(text="" if "<html" in text[:2000].lower() or "<!doctype" in text[:2000].lower() else text)
-    else:
-        document = body
-    if isinstance(document, list) and document:
-        document = document[0]  # Gemini, when it streams
-    if isinstance(document, str):
-        return Complaint(text=document)
-    return _read(document) if isinstance(document, Mapping) else Complaint()
-
 
 def classify(status: int | None, codes: tuple[str, ...] = (), text: str = "") -> FailureKind:
     """The kind of an error that the upstream stated.
@@ -391,52 +309,3 @@ def failure_of(
 def _label(code: str) -> str:
     """A code as it may be shown: codes are words, and whatever is not one is no code."""
     return code if re.fullmatch(r"[\w.:/-]{1,64}", code) else ""
-
-
-def _read(document: Mapping[str, Any]) -> Complaint:
-    error = document.get("error")
-    inner = error if isinstance(error, Mapping) else document
-    codes = tuple(_codes(inner)) + (() if inner is document else tuple(_codes(document)))
-    number = next((int(code) for code in codes if code.isdigit() and len(code) == 3), None)
-    return Complaint(
-        codes=tuple(code for code in codes if not code.isdigit()),
-        text=error if isinstance(error, str) else _text(inner),
-        status=number,
-        retry_after_s=_delay(inner),
-    )
-
-
-def _codes(error: Mapping[str, Any]) -> Iterator[str]:
-    inner = error.get("innererror")
-    details = error.get("details")
-    sources: list[Mapping[str, Any]] = [inner] if isinstance(inner, Mapping) else []
-    sources += [detail for detail in details if isinstance(detail, Mapping)] if isinstance(details, list) else []
-    for source in [*sources, error]:
-        for name in ("reason", "code", "type", "error_type", "status", "__type"):
-            value = source.get(name)
-            if isinstance(value, int) and not isinstance(value, bool):
-                yield str(value)
-            elif isinstance(value, str) and value and value != "error":
-                # Bedrock: "com.amazonaws…#ThrottlingException:http://…"
-                yield value.rpartition("#")[2].partition(":http")[0]
-
-
-def _text(error: Mapping[str, Any]) -> str:
-    for name in ("message", "detail", "msg", "error_message", "Message"):
-        value = error.get(name)
-        if isinstance(value, str) and value:
-            return value
-        if isinstance(value, Mapping):
-            return _text(value)
-        if isinstance(value, list):  # FastAPI: each item also holds the input, which is left out
-            items = [item for item in value if isinstance(item, Mapping)]
-            return "; ".join(str(item["msg"]) for item in items if "msg" in item)
-    return ""
-
-
-def _delay(error: Mapping[str, Any]) -> float | None:
-    details = error.get("details")
-    for detail in details if isinstance(details, list) else ():
-        if isinstance(detail, Mapping) and "retryDelay" in detail:
-            return duration_s(detail["retryDelay"])
-    return None

@@ -17,7 +17,8 @@ from yarl import URL
 
 from pipeline.domain.errors import UpstreamFailure
 from pipeline.failover.kinds import FailureKind
-from pipeline.providers.classify import complaint_of, failure_of
+from pipeline.providers.classify import failure_of
+from pipeline.providers.complaint import complaint_of
 from pipeline.providers.redact import Redactor
 from pipeline.providers.sessions import LoopSessions, RedirectRefusedError
 
@@ -164,7 +165,7 @@ def _address(base_url: str, path: str, key: str | None) -> tuple[URL, dict[str, 
         # Keys read from files end in a newline, which no header may hold.
         return _bare(url), {"Authorization": f"Bearer {key.strip()}"}
     if base.user is not None:
-        return _bare(url), {"Authorization": aiohttp.BasicAuth(base.user, base.password or "").encode()}
+        return _bare(url), {"Authorization": aiohttp.encode_basic_auth(base.user, base.password or "")}
     return url, {}
 
 

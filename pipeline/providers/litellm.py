@@ -2,7 +2,7 @@
 
 Imported at first use and never from a command's path: the import takes 5 s and 200 MB. A process that will use it
 loads it ahead (``load``), or its first call would be timed out for the import. Every retry, timer and log of litellm is
-off; its own clients send through our aiohttp session, so that a redirect carries no key and a close is a close.
+off, and its transport refuses redirects, so that no key leaves for another host.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from pipeline.providers.payload import (
 )
 from pipeline.providers.prices import usage_of
 from pipeline.providers.redact import Redactor
-from pipeline.providers.sessions import LoopSessions
+from pipeline.providers.sessions import KEEPALIVE_S, LoopSessions, RedirectRefusedError, host_of
 
 __all__ = ["LitellmUpstream", "load_litellm"]
 
@@ -43,6 +43,7 @@ _NEVER_S = 86_400.0
 # They take their credentials from the surroundings, and would take a placeholder for a key.
 _AMBIENT = frozenset({"bedrock", "sagemaker", "vertex_ai", "vertex_ai_beta"})
 _NO_KEY = "none"
+_HTTP = "litellm.llms.custom_httpx"
 _OPENAI_BASE_URL = "https://api.openai.com/v1"
 
 
@@ -64,11 +65,38 @@ def load_litellm() -> Any:
     litellm.redact_messages_in_exceptions = True
     litellm.disable_streaming_logging = True
     litellm.num_retries = 0
+    litellm.DEFAULT_MAX_RETRIES = 0  # embeddings take it for a max_retries of 0
+    litellm.http2 = False  # has a transport of its own, which follows redirects
     # A row of dashes is no loop; the core judges repetition, and as the answer's fault.
     litellm.REPEATED_STREAMING_CHUNK_LIMIT = sys.maxsize
+    handler: Any = importlib.import_module(f"{_HTTP}.http_handler")
+    handler.AIOHTTP_KEEPALIVE_TIMEOUT = KEEPALIVE_S
+    _refuse_redirects(importlib.import_module(f"{_HTTP}.aiohttp_transport").LiteLLMAiohttpTransport)
     for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # its error logs hold requests
     return litellm
+
+
+def _refuse_redirects(transport: Any) -> None:
+    """Make litellm's one async transport refuse redirects.
+
+    Its clients follow them, httpx drops only ``Authorization`` on the way to another host, and Anthropic's key travels
+    in ``x-api-key``. Some of its clients are made at import, so that nothing less than the class reaches them all.
+    """
+    original = transport.handle_async_request
+    if getattr(original, "refuses_redirects", False):
+        return
+
+    async def handle_async_request(self: Any, request: Any) -> Any:
+        response = await original(self, request)
+        if 300 <= response.status_code < 400:
+            await response.aclose()
+            host = host_of(response.headers.get("Location", ""), request.url.host)
+            raise RedirectRefusedError(host, response.status_code)
+        return response
+
+    handle_async_request.refuses_redirects = True  # type: ignore[attr-defined]
+    transport.handle_async_request = handle_async_request
 
 
 class LitellmUpstream:
@@ -92,16 +120,19 @@ class LitellmUpstream:
         self._on_dropped = on_dropped
         self._told: set[tuple[str, str]] = set()
         self._sessions = LoopSessions()
+        self._litellm: Any = None
 
-    async def load(self) -> None:
-        """Import litellm without blocking the loop."""
-        await asyncio.to_thread(load_litellm)
+    async def load(self) -> Any:
+        """Import litellm without blocking the loop; returns the module."""
+        if self._litellm is None:
+            self._litellm = await asyncio.to_thread(load_litellm)
+        return self._litellm
 
     async def stream(self, target: Target, request: ChatRequest) -> AsyncGenerator[Event, None]:
         """Yield the answer as it comes; see ``Upstream.stream``."""
         redactor = self._redactor(target, request)
         reader = ChunkReader()
-        litellm = await asyncio.to_thread(load_litellm)
+        litellm = await self.load()
         arguments = self._chat_arguments(litellm, target, request)
         try:
             wrapper = await litellm.acompletion(**arguments)
@@ -141,9 +172,11 @@ class LitellmUpstream:
         await self._sessions.close()
         litellm = sys.modules.get("litellm")
         if litellm is not None:
+            await importlib.import_module(f"{_HTTP}.async_client_cleanup").close_litellm_async_clients()
             litellm.in_memory_llm_clients_cache.flush_cache()
-            worker = importlib.import_module("litellm.litellm_core_utils.logging_worker").GLOBAL_LOGGING_WORKER
-            await worker.stop()
+            # The session only: a closed client would be of no use to the process's next loop.
+            await litellm.module_level_aclient.client._transport.aclose()
+            await importlib.import_module("litellm.litellm_core_utils.logging_worker").GLOBAL_LOGGING_WORKER.stop()
 
     async def _next_chunk(self, wrapper: Any, reader: ChunkReader, redactor: Redactor) -> dict[str, Any] | None:
         try:
@@ -155,7 +188,7 @@ class LitellmUpstream:
             raise failure_of_exception(error, redactor, now=self._now(), after_content=reader.saw_content) from None
 
     async def _whole(self, target: Target, request: ChatRequest | EmbedRequest) -> dict[str, Any]:
-        litellm = await asyncio.to_thread(load_litellm)
+        litellm = await self.load()
         if isinstance(request, EmbedRequest):
             call, arguments = litellm.aembedding, self._embed_arguments(litellm, target, request)
         else:

@@ -9,16 +9,66 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from pipeline.domain.errors import UpstreamFailure
 from pipeline.failover.kinds import FailureKind
-from pipeline.providers.classify import LITELLM_KINDS, Complaint, classify, complaint_of, failure_of
+from pipeline.providers.classify import classify, failure_of
+from pipeline.providers.complaint import Complaint, complaint_of
 from pipeline.providers.http import cut, reason_of
 from pipeline.providers.redact import Redactor
 from pipeline.providers.sessions import RedirectRefusedError
 
-__all__ = ["ended_early", "failure_of_exception", "kind_of_class"]
+__all__ = ["LITELLM_KINDS", "ended_early", "failure_of_exception", "kind_of_class"]
+
+_K = FailureKind
+
+LITELLM_KINDS: Mapping[str, FailureKind | None] = MappingProxyType(
+    {
+        "APIConnectionError": _K.CONNECT,
+        "APIError": None,
+        "APIResponseValidationError": _K.INVALID_OUTPUT,
+        "AuthenticationError": _K.AUTH,
+        "BadGatewayError": _K.SERVER_ERROR,
+        "BadRequestError": None,
+        "BlockedPiiEntityError": _K.CONTENT_POLICY,
+        "BudgetExceededError": _K.QUOTA,
+        "CallerCredentialAuthenticationError": _K.AUTH,
+        "CallerCredentialRateLimitError": _K.RATE_LIMIT,
+        "ContentPolicyViolationError": _K.CONTENT_POLICY,
+        "ContextWindowExceededError": _K.CONTEXT_OVERFLOW,
+        "EndpointNotSupportedByModelError": _K.NOT_FOUND,
+        "GuardrailRaisedException": _K.CONTENT_POLICY,
+        "ImageFetchError": _K.INVALID_REQUEST,
+        "InternalServerError": None,
+        "InvalidRequestError": None,
+        "JSONSchemaValidationError": _K.INVALID_OUTPUT,
+        "LiteLLMUnknownProvider": _K.NOT_FOUND,
+        "MalformedRequestFieldError": _K.INVALID_REQUEST,
+        "MidStreamFallbackError": None,
+        "MockException": None,
+        "ModelNotMappedError": _K.UNKNOWN,
+        "ModifyResponseException": _K.CONTENT_POLICY,
+        "NotFoundError": _K.NOT_FOUND,
+        "OpenAIError": None,
+        "PaymentRequiredError": _K.QUOTA,
+        "PermissionDeniedError": None,
+        "RateLimitError": None,
+        "RejectedRequestError": _K.CONTENT_POLICY,
+        "SensitiveDataRouteException": _K.CONTENT_POLICY,
+        "ServiceUnavailableError": None,
+        "Timeout": _K.TIMEOUT,
+        "UnprocessableEntityError": None,
+        "UnsupportedEndpointError": _K.NOT_FOUND,
+        "UnsupportedParamsError": _K.INVALID_REQUEST,
+        "VectorStoreSearchError": _K.INVALID_REQUEST,
+    }
+)
+"""Kinds by the name of litellm's exception class (litellm is not imported here); None: status, code and text decide.
+
+Looked up along the class's MRO, so a subclass is met before its base, and one that litellm adds later falls back on it.
+"""
 
 # By name, along the MRO: httpx, httpcore, aiohttp and botocore each have their own.
 _NETWORK = frozenset(

@@ -18,7 +18,8 @@ from pipeline.domain.errors import UpstreamFailure
 from pipeline.failover.kinds import FailureKind
 from pipeline.failover.target import Target
 from pipeline.failover.upstream import ChatRequest, Delta, EmbedRequest, Event, Finish, Reply, Vectors
-from pipeline.providers.classify import complaint_of, failure_of
+from pipeline.providers.classify import failure_of
+from pipeline.providers.complaint import complaint_of
 from pipeline.providers.http import HttpCaller, cut, read_body
 from pipeline.providers.lenient_json import JsonError, loads
 from pipeline.providers.payload import (
@@ -111,7 +112,11 @@ class OpenAiUpstream:
     def _post(
         self, target: Target, path: str, body: Mapping[str, Any], redactor: Redactor
     ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        base_url = target.base_url or OPENAI_BASE_URL
+        base_url = target.base_url
+        if base_url is None:
+            if target.provider != "openai":  # nobody else's key goes to OpenAI
+                raise UpstreamFailure(FailureKind.NOT_FOUND, f"lane fast needs a base_url for {target.model!r}")
+            base_url = OPENAI_BASE_URL
         return self._http.post(base_url, path, body, key=self._key(target), redactor=redactor)
 
     def _redactor(self, target: Target, request: ChatRequest | EmbedRequest) -> Redactor:

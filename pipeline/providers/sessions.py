@@ -8,11 +8,11 @@ from collections.abc import Mapping
 import aiohttp
 from yarl import URL
 
-__all__ = ["LoopSessions", "RedirectRefusedError"]
+__all__ = ["KEEPALIVE_S", "LoopSessions", "RedirectRefusedError", "host_of"]
 
 # Below the 5 s after which uvicorn (vLLM, SGLang) closes an idle connection: a call sent into that close would look
 # like a refused one and cool a healthy target.
-_KEEPALIVE_S = 3.0
+KEEPALIVE_S = 3.0
 _OFF = aiohttp.ClientTimeout(total=None, connect=None, sock_connect=None, sock_read=None)
 
 
@@ -33,9 +33,8 @@ async def _refuse_redirects(
 ) -> aiohttp.ClientResponse:
     response = await handler(request)
     if 300 <= response.status < 400:
-        host = _host(response.headers.get("Location", "")) or str(response.url.host)
         response.close()
-        raise RedirectRefusedError(host, response.status)
+        raise RedirectRefusedError(host_of(response.headers.get("Location", ""), response.url.host), response.status)
     return response
 
 
@@ -55,7 +54,7 @@ class LoopSessions:
             for dead in [known for known in self._sessions if known.is_closed()]:
                 del self._sessions[dead]
             session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S),
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S),
                 timeout=_OFF,
                 headers=self._headers,
                 cookie_jar=aiohttp.DummyCookieJar(),
@@ -71,8 +70,9 @@ class LoopSessions:
             await session.close()
 
 
-def _host(location: str) -> str | None:
+def host_of(location: str, otherwise: str | None) -> str:
+    """The host that a ``Location`` names, or ``otherwise`` when it names none."""
     try:
-        return URL(location).host
+        return URL(location).host or str(otherwise)
     except ValueError:
-        return None
+        return str(otherwise)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 _PR_SET_PDEATHSIG = 1
-_NICENESS = 5
+_NICENESS = 2
 
 
 class _Reader:

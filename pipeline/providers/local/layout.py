@@ -256,6 +256,7 @@ def _from_text_layer(text: str) -> str:
             flush()
             continue
         before = paragraph[-1] if paragraph else ""
+        line = _folded(line)
         heading = _heading(line.strip(), before, lines[at] if at < len(lines) else "", width)
         if heading:
             flush()
@@ -266,6 +267,12 @@ def _from_text_layer(text: str) -> str:
         paragraph.append(line)
     flush()
     return "\n\n".join(_lists_together(blocks))
+
+
+def _folded(line: str) -> str:
+    """The line with single spaces, its indent kept."""
+    body = line.lstrip()
+    return line[: len(line) - len(body)] + " ".join(body.split())
 
 
 def _one(lines: Sequence[str], hyphens: _Hyphens) -> str:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import rapidocr
 from PIL import Image
 
+from pipeline.providers.local.gutters import part_at_gutters
 from pipeline.providers.local.reading import Line
 
 __all__ = ["OcrEngine", "UnreadableImage"]
@@ -83,6 +84,7 @@ class OcrEngine:
         height, width = pixels.shape[:2]
         if boxes is None:
             return [], width, height
+        boxes = part_at_gutters(pixels, boxes)
         read = self._recognise(pixels, boxes)
         lines = [
             Line(tuple((float(x), float(y)) for x, y in box), text, score)

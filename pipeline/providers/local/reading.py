@@ -326,11 +326,18 @@ def markdown_table(grid: Sequence[Sequence[str]]) -> str:
 
 
 def _column_edges(rows: list[_Row], unit: float) -> list[float]:
-    """The x of the strips that (almost) no cell crosses: a heading that spans columns must not join them."""
+    """The x of the strips between columns.
+
+    A heading that spans columns must not join them, so a cell in ten may cross a strip where that shows more columns.
+    """
     cells = [c for row in rows if len(row) >= 2 for c in row]
     tolerated = max(len(rows) // 10, int(len(rows) >= 5))
+    return max(_strips(cells, 0, unit), _strips(cells, tolerated, unit), key=len)
+
+
+def _strips(cells: list[_Cell], tolerated: int, unit: float) -> list[float]:
     events = sorted([(c.x0, 1) for c in cells] + [(c.x1, -1) for c in cells])
-    edges: list[float] = []
+    strips: list[float] = []
     depth = 0
     start: float | None = None
     for x, change in events:
@@ -339,9 +346,9 @@ def _column_edges(rows: list[_Row], unit: float) -> list[float]:
             start = x
         elif before <= tolerated < depth and start is not None:
             if x - start >= 0.2 * unit:
-                edges.append((start + x) / 2)
+                strips.append((start + x) / 2)
             start = None
-    return edges
+    return strips
 
 
 def _paragraphs(lines: list[_Cell], body: _Body) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -124,8 +124,11 @@ class MemorySink:
     starts: list[AttemptStart] = field(default_factory=list)
     ends: dict[int, TryRecord] = field(default_factory=dict)
     exhaustions: list[tuple[str, int, tuple[Skip, ...]]] = field(default_factory=list)
+    before_begin: Callable[[], Awaitable[None]] | None = None
 
     async def begin(self, start: AttemptStart) -> int:
+        if self.before_begin is not None:
+            await self.before_begin()
         self.starts.append(start)
         return len(self.starts)
 

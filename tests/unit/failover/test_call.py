@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+from functools import partial
 from typing import Any
 
 import pytest
@@ -274,12 +275,7 @@ async def test_a_record_that_takes_longer_than_the_deadline_to_begin_leads_to_no
     for stream in (True, False):
         world = World()
 
-        async def slow_begin(start: Any, world: World = world) -> int:
-            await asyncio.sleep(5)
-            world.sink.starts.append(start)
-            return 1
-
-        world.sink.begin = slow_begin
+        world.sink.before_begin = partial(asyncio.sleep, 5)
         with pytest.raises(DeadlineExceeded):
             await ask(world, Chain("vlm", (A,), CallPolicy(deadline_s=3)), stream=stream)
         assert world.upstream.called == []
@@ -987,7 +983,7 @@ async def test_a_cancellation_at_any_moment_leaves_no_permit_and_no_open_attempt
     world = World()
     registry, sink = world.registry, world.sink
     world.upstream.scripts = {"a": [[1, fail(FailureKind.CONNECT)]], "b": [[1, *GOOD]]}
-    world.use(Slow(registry))  # type: ignore[arg-type]
+    world.use(Slow(registry))
     world.caller._sink = Slow(sink)
     call = asyncio.create_task(ask(world))
     await asyncio.sleep(at_s)
@@ -1046,10 +1042,10 @@ async def test_a_timeout_error_of_our_own_is_a_bug_and_not_a_slow_target() -> No
 async def test_a_sink_that_can_not_begin_an_attempt_ends_the_call_before_any_money_is_spent() -> None:
     world = World()
 
-    async def away(start: Any) -> int:
+    async def away() -> None:
         raise ConnectionError
 
-    world.sink.begin = away
+    world.sink.before_begin = away
     with pytest.raises(ConnectionError):
         await ask(world)
     assert world.upstream.called == []
@@ -1076,7 +1072,7 @@ async def test_a_long_streams_permit_is_renewed_while_it_runs() -> None:
 async def test_a_renewal_under_way_is_over_before_the_permit_goes_back() -> None:
     world = World()
     registry = world.registry
-    world.use(Slow(registry))  # type: ignore[arg-type]
+    world.use(Slow(registry))
     world.upstream.scripts["a"] = [[10.2, "x", Finish("stop")]]
     await ask(world, Chain("vlm", (target("a", times=Times(ttft_timeout_s=60)),)))
     assert [status.in_flight for status in await registry.statuses([A])] == [0]

@@ -123,6 +123,7 @@ class Ingest:
         submit: Starts a coroutine on the process's loop.
         cpu: Runs work that blocks.
         stopping: Set when the process drains.
+        on_work: Called when units became due, while the slice may still be at work: pages go on one by one.
     """
 
     sessions: Sessions
@@ -133,6 +134,7 @@ class Ingest:
     cpu: Executor
     stopping: threading.Event
     policy: UnitPolicy = field(default_factory=UnitPolicy)
+    on_work: Callable[[], None] = lambda: None
 
     def run_slice(self, run_id: int, stage: Stage, ordinals: Sequence[int]) -> SliceReport:
         """Do what is still to be done of a slice.
@@ -249,6 +251,8 @@ class Ingest:
             except queue.Empty:
                 continue
             self._commit(stage, running.pop(number), report)
+            if report.made_work:
+                self.on_work()
 
     def _renew(self, running: dict[int, _Running]) -> None:
         units = [unit for one in running.values() for unit in one.job.units]

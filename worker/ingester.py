@@ -17,6 +17,7 @@ from pipeline.reconcile import wake_parked_runs
 from pipeline.work import Models, Workshop
 from worker.bootstrap import Container
 from worker.calls import Calls, make_calls
+from worker.dispatcher import Dispatcher
 from worker.events import EventLog
 from worker.loop import LoopThread
 from worker.tasks import Tasks
@@ -29,10 +30,10 @@ class Ingester:
     """A worker process's insides; ``close`` ends them."""
 
     calls: Calls
+    dispatcher: Dispatcher
     tasks: Tasks
     loop: LoopThread
     cpu: ThreadPoolExecutor
-    chains: RegistryWatch
 
     def close(self) -> None:
         """End what runs, close connections and local models."""
@@ -73,6 +74,14 @@ def make_ingester(
         worker=worker,
         allowed=container.allowed,
     )
+    most_units = container.reconcile_policy.most_units
+
+    def wake_parked(stage: Stage) -> None:
+        if stage in MODEL_STAGES:
+            resumed = wake_parked_runs(container.sessions, watch, [stage], most_units)
+            events.runs_resumed(resumed, f"{stage.value} answers again")
+
+    dispatcher = Dispatcher(container.dispatch, wake_parked)
     ingest = Ingest(
         sessions=container.sessions,
         shop=shop,
@@ -82,14 +91,6 @@ def make_ingester(
         cpu=cpu,
         stopping=stopping,
         policy=container.unit_policy,
+        on_work=dispatcher.wake,
     )
-    most_units = container.reconcile_policy.most_units
-
-    def wake(stage: Stage) -> bool:
-        if stage not in MODEL_STAGES:
-            return False
-        resumed = wake_parked_runs(container.sessions, watch, [stage], most_units)
-        events.runs_resumed(resumed, f"{stage.value} answers again")
-        return bool(resumed)
-
-    return Ingester(calls, Tasks(ingest, wake, container.dispatch, stopping), loop, cpu, watch)
+    return Ingester(calls, dispatcher, Tasks(ingest, dispatcher, stopping), loop, cpu)

@@ -79,6 +79,7 @@ def run_worker(settings: Settings, queues: Sequence[str] | None = None, threads:
         try:
             with (
                 _metrics_served(settings, metrics),
+                ingester.dispatcher.running(),
                 heartbeats(
                     container.sessions,
                     identity,

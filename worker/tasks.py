@@ -6,7 +6,7 @@ success; what has to happen next is in Postgres already.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Event
 
@@ -15,9 +15,9 @@ from celery.exceptions import Reject
 
 from pipeline.domain.errors import ServiceUnavailable, TidegateError
 from pipeline.domain.unit import Stage
-from pipeline.ingest import Ingest, SliceReport
-from pipeline.observe.logging import get_logger
+from pipeline.ingest import Ingest
 from worker.app import task_name
+from worker.dispatcher import Dispatcher
 
 __all__ = ["SliceFailed", "SliceParked", "Tasks", "register_tasks"]
 
@@ -42,14 +42,12 @@ class Tasks:
     """What the tasks of a worker process do.
 
     Attributes:
-        wake: Called with a stage whose chain has just answered: lets parked work go on; True when there was some.
-        dispatch: Hands out what the slice made due.
+        dispatcher: Hands out what the slices make due.
         stopping: Set when the process drains.
     """
 
     ingest: Ingest
-    wake: Callable[[Stage], bool]
-    dispatch: Callable[[], int]
+    dispatcher: Dispatcher
     stopping: Event
 
     def carry_out(self, run_id: int, stage: str, ordinals: Sequence[int]) -> str:
@@ -65,21 +63,13 @@ class Tasks:
             reason = "this worker is about to end"
             raise Reject(reason, requeue=True)
         report = self.ingest.run_slice(run_id, Stage(stage), ordinals)
-        self._hand_out(Stage(stage), report)
+        if report.made_work:
+            self.dispatcher.wake(Stage(stage) if report.counts["done"] else None)
         if report.counts["failed"]:
             raise SliceFailed(str(report))
         if report.counts["parked"]:
             raise SliceParked(str(report))
         return str(report)
-
-    def _hand_out(self, stage: Stage, report: SliceReport) -> None:
-        try:
-            woken = bool(report.counts["done"]) and self.wake(stage)
-            if report.made_work or woken:
-                self.dispatch()
-        except ServiceUnavailable as error:
-            # The slice is done and committed; the beat hands out what it made due.
-            get_logger("worker").warning("dispatch.failed", error=error.fact)
 
 
 def register_tasks(app: Celery, tasks: Tasks) -> None:

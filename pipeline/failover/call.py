@@ -326,19 +326,18 @@ class _Call:
             PermitWaitExceeded: A target stayed full.
         """
         while True:
-            match next_step(self.state, self.now()):
-                case PassOver(skip):
-                    self.state = passed_over(self.state, skip)
-                case Wait() as wait:
-                    await self._sleep(wait)
-                case Admit(position, target):
-                    admission = await self._admit(target)
-                    if isinstance(admission, Refused):
-                        self.state = refused(self.state, admission, self.now())
-                    else:
-                        return await self._begin(position, target, admission.permit)
-                case Stop(reason):
-                    await self._end(reason)
+            step = next_step(self.state, self.now())
+            if isinstance(step, PassOver):
+                self.state = passed_over(self.state, step.skip)
+            elif isinstance(step, Wait):
+                await self._sleep(step)
+            elif isinstance(step, Stop):
+                await self._end(step.reason)
+            else:
+                admission = await self._admit(step.target)
+                if isinstance(admission, Admitted):
+                    return await self._begin(step, admission.permit)
+                self.state = refused(self.state, admission, self.now())
 
     async def _sleep(self, wait: Wait) -> None:
         delay_s = wait.delay_s
@@ -357,7 +356,8 @@ class _Call:
             raise asyncio.CancelledError
         return admission
 
-    async def _begin(self, position: int, target: Target, permit: Permit) -> _Trial:
+    async def _begin(self, step: Admit, permit: Permit) -> _Trial:
+        target, position = step.target, step.position
         start = AttemptStart(self.context, self.chain.role, target.key, target.preset, position, self.state.skipped)
         try:
             attempt_id, cancelled = await _unbroken(self.caller._sink.begin(start))

@@ -995,6 +995,19 @@ async def test_a_cancellation_at_any_moment_leaves_no_permit_and_no_open_attempt
 
 
 @virtual
+async def test_a_cancellation_while_a_target_refuses_is_not_lost() -> None:
+    world = World()
+    await world.registry.set_disabled(A.key, True)
+    world.use(Slow(world.registry))
+    call = asyncio.create_task(ask(world))
+    await asyncio.sleep(0.75)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert world.sink.starts == []
+
+
+@virtual
 async def test_a_cancellation_while_success_is_being_recorded_still_cancels() -> None:
     world = World()
     world.caller._sink = Slow(world.sink)

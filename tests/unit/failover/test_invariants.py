@@ -261,7 +261,7 @@ class History:
             assert {before.key for before in self.chain.targets[: start.position]} <= accounted, "left out in silence"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     chain_targets=st.tuples(targets("a"), targets("b"), targets("c")),
     length=st.integers(1, 3),
@@ -290,7 +290,7 @@ def test_the_invariants_hold_in_every_history(
         runner.run(run())
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     only=targets("a"),
     policy=policies,

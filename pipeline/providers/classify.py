@@ -298,9 +298,10 @@ def failure_of(
     text = redactor.clean(complaint.text)
     kind = classify(status, complaint.codes, text)
     wait = retry_after_s(headers or {}, now)
+    codes = redactor.clean(" ".join(dict.fromkeys(filter(None, map(_label, complaint.codes)))))
     return UpstreamFailure(
         kind,
-        redactor.message(" ".join(dict.fromkeys(_label(code) for code in complaint.codes)), text if quote else ""),
+        redactor.joined(codes, text if quote else ""),
         status,
         complaint.retry_after_s if wait is None else wait,
     )

@@ -155,7 +155,7 @@ def _by_class(
     if kind is None:
         kind = classify(status, _codes(error), text) if _known(error) else FailureKind.UNKNOWN
     quoted = text if quote and kind is not FailureKind.INVALID_OUTPUT else ""
-    return UpstreamFailure(kind, redactor.message(type(error).__name__, quoted), status)
+    return UpstreamFailure(kind, redactor.joined(type(error).__name__, quoted), status)
 
 
 def _stated(links: list[BaseException], redactor: Redactor, *, now: float, quote: bool) -> UpstreamFailure | None:

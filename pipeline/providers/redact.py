@@ -51,6 +51,7 @@ class Redactor:
 
     def __init__(self, texts: Iterable[str] = (), secrets: Iterable[str] = ()) -> None:
         self._texts = tuple(texts)
+        self._squashed: tuple[str, ...] | None = None  # made when there is something to clean
         self._secrets = tuple(secret for secret in secrets if len(secret) >= 4)
 
     def clean(self, text: str) -> str:
@@ -64,7 +65,12 @@ class Redactor:
 
     def message(self, *parts: str) -> str:
         """The cleaned ``parts`` that are not empty, joined and cut to ``MAX_MESSAGE_CHARS``."""
-        text = ": ".join(part for part in (self.clean(part) for part in parts) if part)
+        return self.joined(*map(self.clean, parts))
+
+    @staticmethod
+    def joined(*cleaned: str) -> str:
+        """As ``message``, of parts that are clean already."""
+        text = ": ".join(filter(None, cleaned))
         return text if len(text) <= MAX_MESSAGE_CHARS else text[: MAX_MESSAGE_CHARS - 1] + "…"
 
     def _without_echoes(self, text: str) -> str:
@@ -72,8 +78,10 @@ class Redactor:
         if not letters:
             return text
         echoed = bytearray(len(text))
-        for source in self._texts:
-            for start, end in _common_runs(letters, _squash(source)):
+        if self._squashed is None:
+            self._squashed = tuple(map(_squash, self._texts))
+        for source in self._squashed:
+            for start, end in _common_runs(letters, source):
                 for at in range(places[start], places[end - 1] + 1):
                     echoed[at] = 1
         if not any(echoed):

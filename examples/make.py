@@ -288,7 +288,7 @@ def rota_docx() -> bytes:
             "is dry & the float switch is stuck. In fog below 200 m sound the horn every two minutes, long and short."
         ),
     ]
-    files = {
+    files: dict[str, str | bytes] = {
         "[Content_Types].xml": f'{_XML}<Types xmlns="{_PACKAGE}/content-types">'
         f'<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
         f'<Default Extension="xml" ContentType="application/xml"/><Default Extension="png" ContentType="image/png"/>'

@@ -21,6 +21,8 @@ from pipeline.domain.errors import ChildDied, RejectedInput
 
 __all__ = ["PageStuck", "run"]
 
+_CHILD = "pipeline.documents.child"
+
 _READ_BYTES = 1 << 16
 _STDERR_TAIL_BYTES = 4096
 # A report is text only (images are files): a file's text may be larger than the file, but not without end.
@@ -38,7 +40,7 @@ class PageStuck(Exception):
         self.seconds = seconds
 
 
-def run(job: Job, *, seconds: float, silence_s: float | None = None) -> Iterator[Event]:
+def run(job: Job, *, seconds: float, silence_s: float | None = None, module: str = _CHILD) -> Iterator[Event]:
     """Parse in a child and yield what it reports, as it reports it.
 
     The child is dead when this ends, however it ends; leave the iterator by exhausting or closing it.
@@ -47,6 +49,7 @@ def run(job: Job, *, seconds: float, silence_s: float | None = None) -> Iterator
         job: What to parse.
         seconds: Wall-clock time for the whole child.
         silence_s: Longest time between two events after the first one; None for no such limit.
+        module: What the child runs.
 
     Raises:
         RejectedInput: ``unsafe``: it took longer than ``seconds``, more memory than allowed, or reported without end.
@@ -55,7 +58,7 @@ def run(job: Job, *, seconds: float, silence_s: float | None = None) -> Iterator
     """
     child = subprocess.Popen(  # noqa: S603
         # Our own interpreter and module, no shell, and the file's name is not among the words.
-        [sys.executable, "-S", "-P", "-m", "pipeline.documents.child", str(os.getpid())],
+        [sys.executable, "-S", "-P", "-m", module, str(os.getpid())],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -151,7 +154,11 @@ class _Ear:
         for line in lines:
             self._pending += line
             whole, self._pending = bytes(self._pending), bytearray()
-            yield from_line(whole)
+            try:
+                event = from_line(whole)
+            except ValueError as exc:
+                raise ChildDied("crashed", str(exc)) from exc
+            yield event
         self._pending += rest
 
     def overhear(self, data: bytes) -> None:

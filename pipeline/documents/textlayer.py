@@ -62,7 +62,9 @@ class _Piece:
 
     def take(self, other: _Piece) -> None:
         """Go on with ``other``; a raised sign doesn't make the line higher."""
-        self.words = [*self.placed_words(), *other.placed_words()]
+        if not self.words:
+            self.words = [(self.x0, self.text)]
+        self.words.extend(other.placed_words())
         self.text = f"{self.text} {other.text}"
         self.x0, self.x1 = min(self.x0, other.x0), max(self.x1, other.x1)
         if other.height > 0.8 * self.height:
@@ -133,9 +135,10 @@ def read_layer(textpage: Any, height_pt: float) -> Layer:
     if count <= 0:
         return _NOTHING
     text = _characters(textpage, count)
-    solid = [index for index, char in enumerate(text) if not char.isspace()]
-    if not solid:
+    chars = len("".join(text.split()))
+    if not chars:
         return _NOTHING
+    solid = _sample(text, min(_SAMPLES, chars))
     angle = _main_angle(textpage, solid)
     lines = [_line(textpage, text, match.span(), angle, height_pt) for match in _LINE.finditer(text)]
     pieces = [piece for line in lines for piece in line]
@@ -143,7 +146,7 @@ def read_layer(textpage: Any, height_pt: float) -> Layer:
     return Layer(
         text=_write(rows),
         heading=_heading(rows),
-        chars=len(solid),
+        chars=chars,
         invisible=_share(textpage, solid, _is_invisible),
         unmapped=_share(textpage, solid, _is_unmapped),
     )
@@ -157,21 +160,31 @@ def _characters(textpage: Any, count: int) -> str:
     units = ctypes.create_string_buffer(2 * (count + 1))
     written = pdfium.FPDFText_GetText(textpage, 0, count, ctypes.cast(units, ctypes.POINTER(ctypes.c_ushort)))
     text = units.raw[: 2 * (written - 1)].decode("utf-16-le", "surrogatepass") if written > 0 else ""
-    if len(text) != count or _NO_CHARACTER in text:
+    if len(text) != count:
         codes = map(pdfium.FPDFText_GetUnicode, repeat(textpage, count), range(count))
         # 0 is a glyph that the font gives no character for.
         text = "".join(chr(code) if 0 < code <= 0x10FFFF else "\ufffd" for code in codes)
+    elif _NO_CHARACTER in text:
+        # Written for hyphens at a line's end and for glyphs without a character; only the code tells which.
+        whole = list(text)
+        for index in (match.start() for match in re.finditer(_NO_CHARACTER, text)):
+            code = pdfium.FPDFText_GetUnicode(textpage, index)
+            whole[index] = _HYPHEN if code == ord(_HYPHEN) else "\ufffd"
+        text = "".join(whole)
     return _TEX_FF.sub("\ufb00", text) if "\u21b5" in text else text
 
 
-def _sample(solid: Sequence[int], size: int = _SAMPLES) -> Sequence[int]:
-    return solid[:: max(1, len(solid) // size)]
+def _sample(text: str, size: int) -> Sequence[int]:
+    """Indices of about ``size`` characters, evenly spread; white space is stepped over."""
+    step = max(1, len(text) // size)
+    found = [index for index in range(0, len(text), step) if not text[index].isspace()]
+    return found or [match.start() for match in _WORD.finditer(text)][:size]
 
 
 def _main_angle(textpage: Any, solid: Sequence[int]) -> float:
     """The direction most text runs in, in radians; 0 for the usual."""
     votes: dict[float, int] = {}
-    for index in _sample(solid, 60):
+    for index in solid[:: max(1, len(solid) // 60)]:
         angle = round(pdfium.FPDFText_GetCharAngle(textpage, index), 2)
         votes[angle] = votes.get(angle, 0) + 1
     return max(votes, key=lambda angle: votes[angle])
@@ -191,8 +204,7 @@ def _is_unmapped(textpage: Any, index: int) -> bool:
 
 
 def _share(textpage: Any, solid: Sequence[int], is_so: Callable[[Any, int], bool]) -> float:
-    sample = _sample(solid)
-    return sum(is_so(textpage, index) for index in sample) / len(sample)
+    return sum(is_so(textpage, index) for index in solid) / len(solid)
 
 
 def _line(textpage: Any, text: str, span: tuple[int, int], angle: float, height_pt: float) -> list[_Piece]:
@@ -243,11 +255,14 @@ def _has_between(last: _Piece, word: _Piece, words: Sequence[_Piece]) -> bool:
 
 
 def _word(textpage: Any, match: re.Match[str], angle: float, height_pt: float, *, every_box: bool) -> _Piece:
-    indices = range(match.start(), match.end()) if every_box else (match.start(), match.end() - 1)
-    boxes = [_box(textpage, index) for index in indices]
-    left, right = min(box[0] for box in boxes), max(box[2] for box in boxes)
-    bottom, top = min(box[1] for box in boxes), max(box[3] for box in boxes)
-    text = match.group().replace(_HYPHEN, "-").replace("\ufb00", "ff")
+    text = match.group()
+    if _HYPHEN in text or "\ufb00" in text:
+        text = text.replace(_HYPHEN, "-").replace("\ufb00", "ff")
+    left, bottom, right, top = _box(textpage, match.start())
+    for index in range(match.start() + 1, match.end()) if every_box else (match.end() - 1,):
+        box = _box(textpage, index)
+        left, bottom = min(left, box[0]), min(bottom, box[1])
+        right, top = max(right, box[2]), max(top, box[3])
     if not angle:
         return _Piece(text, left, height_pt - top, right, height_pt - bottom)
     # pdfium counts angles clockwise from the baseline; turning back by it makes the text run to the right.
@@ -257,10 +272,14 @@ def _word(textpage: Any, match: re.Match[str], angle: float, height_pt: float, *
     return _Piece(text, min(xs), min(ys), max(xs), max(ys))
 
 
+# One for all calls: the child has one thread, and making them costs more than filling them.
+_RECT = pdfium.FS_RECTF()
+_RECT_REF = ctypes.byref(_RECT)
+
+
 def _box(textpage: Any, index: int) -> tuple[float, float, float, float]:
-    rect = pdfium.FS_RECTF()
-    pdfium.FPDFText_GetLooseCharBox(textpage, index, ctypes.byref(rect))
-    return rect.left, rect.bottom, rect.right, rect.top
+    pdfium.FPDFText_GetLooseCharBox(textpage, index, _RECT_REF)
+    return _RECT.left, _RECT.bottom, _RECT.right, _RECT.top
 
 
 # --- ordering --------------------------------------------------------------------------------------------------------
@@ -491,7 +510,7 @@ def _is_garbled(text: str) -> bool:
     """A font whose codes were taken for characters gives words without vowels, or with signs inside them."""
     words = _LATIN_WORD.findall(text)
     letters = "".join(words).lower()
-    solid = sum(not char.isspace() for char in text)
+    solid = len("".join(text.split()))
     if len(letters) < 80 or len(letters) < 0.3 * solid:
         return False
     vowels = sum(map(letters.count, "aeiouy")) / len(letters)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 from pipeline.documents import sandbox
 from pipeline.documents.job import Begun, Ended, Event, Job, Opened, Rejected
@@ -17,6 +18,13 @@ __all__ = ["VERSION", "ImagePolicy", "parse"]
 VERSION = "1"
 
 ImagePolicy = Literal["needed", "all"]
+
+
+class Runner(Protocol):
+    """Runs one child; ``documents.sandbox.run`` is the real one."""
+
+    def __call__(self, job: Job, *, seconds: float, silence_s: float | None) -> Iterator[Event]: ...
+
 
 # A page that takes this share of parse_seconds is stuck; no page of a sane file takes more than a minute.
 _PAGE_SHARE = 0.25
@@ -73,6 +81,7 @@ def parse(
     workdir: Path,
     password: str | None = None,
     image_policy: ImagePolicy = "needed",
+    run: Runner = sandbox.run,
 ) -> ParsedDocument:
     """Parse a file in a limited child process. Blocks; call it from a thread that lives until it returns.
 
@@ -85,6 +94,7 @@ def parse(
         workdir: An empty folder; the page images are left in it.
         password: For encrypted files.
         image_policy: ``needed`` renders pages whose own text can't be believed or that show figures; ``all`` each one.
+        run: Starts a child and yields its events.
 
     Raises:
         RejectedInput: The file can't be taken: ``password_required``, ``corrupt``, ``unsafe``, ``unsupported`` or
@@ -99,7 +109,7 @@ def parse(
     progress = _Progress()
     deadline = time.monotonic() + limits.parse_seconds
     while not progress.ended:
-        _run_child(job, progress, deadline)
+        _run_child(run, job, progress, deadline)
         bad = sum(page.failure is not None for page in progress.pages.values())
         if bad > _MAX_BAD_PAGES:
             raise RejectedInput("corrupt", f"more than {_MAX_BAD_PAGES} pages can't be parsed")
@@ -110,11 +120,11 @@ def parse(
     return ParsedDocument(media_type, progress.title, pages)
 
 
-def _run_child(job: Job, progress: _Progress, deadline: float) -> None:
+def _run_child(run: Runner, job: Job, progress: _Progress, deadline: float) -> None:
     """Let one child go on with the document; returns when it ended, or when a page ended it."""
     silence_s = min(max(_PAGE_SHARE * job.limits.parse_seconds, _PAGE_MIN_S), _PAGE_MAX_S)
     try:
-        for event in sandbox.run(job, seconds=max(0.0, deadline - time.monotonic()), silence_s=silence_s):
+        for event in run(job, seconds=max(0.0, deadline - time.monotonic()), silence_s=silence_s):
             progress.take(event)
     except sandbox.PageStuck as exc:
         if progress.current is None:

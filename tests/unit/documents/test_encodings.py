@@ -1,0 +1,57 @@
+"""Text is decoded as what it is, judged over the whole file."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.documents.encodings import decode
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text"),
+    [
+        ("utf-8", "Schlüssel 潮門"),
+        ("utf-8-sig", "Schlüssel 潮門"),
+        ("utf-16", "Schlüssel 潮門"),
+        ("utf-16-le", "plain words without a mark"),
+        ("utf-16-be", "plain words without a mark"),
+        ("utf-32", "Schlüssel"),
+        ("cp1252", "Der Schlüssel für die Schleuse hängt im Büro – 5 €."),
+        ("cp1252", "L'été était très chaud. “Naïve” café."),
+        ("cp1250", "Příliš žluťoučký kůň úpěl ďábelské ódy."),
+        ("cp1251", "Руководство по эксплуатации шлюза."),
+        ("koi8_r", "Руководство по эксплуатации шлюза."),
+        ("cp1253", "Εγχειρίδιο λειτουργίας της πύλης."),
+        ("cp1256", "دليل تشغيل بوابة المد"),
+        ("cp932", "東京都港区の潮門操作手順。担当は佐藤です。"),
+        ("cp932", "名前,年齢,住所\n佐藤太郎,30,東京\n髙橋淳,35,名古屋"),
+        ("euc_jp", "潮門の操作手順について説明します。"),
+        ("gb18030", "潮汐闸门操作手册，值班人员：王小明。"),
+        ("big5", "潮汐閘門操作手冊，值班人員：王小明。"),
+        ("euc_kr", "조수 갑문 운영 지침서입니다."),
+    ],
+)
+def test_the_usual_encodings_are_found(encoding: str, text: str) -> None:
+    assert decode(text.encode(encoding)) == text
+
+
+def test_one_late_byte_decides_a_file_of_ascii() -> None:
+    text = "plain ascii line\n" * 40_000 + "and a café at the end\n"
+    assert decode(text.encode("latin-1")) == text
+
+
+def test_a_declared_encoding_is_believed_if_it_decodes() -> None:
+    page = '<meta charset="windows-1251"><p>Шлюз</p>'
+    assert decode(page.encode("cp1251"), declares=True) == page
+    wrong = '<meta charset="utf-8"><p>schöne Aussicht</p>'
+    assert decode(wrong.encode("cp1252"), declares=True) == wrong
+
+
+def test_latin_1_means_windows_1252_as_in_browsers() -> None:
+    assert "€" in decode(b'<meta charset="iso-8859-1">\x80', declares=True)
+
+
+def test_nothing_raises() -> None:
+    assert decode(b"") == ""
+    assert isinstance(decode(bytes(range(256)) * 3), str)
+    assert isinstance(decode(b'<?xml encoding="no-such"?>\xff\xfe\x80', declares=True), str)

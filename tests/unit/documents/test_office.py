@@ -1,0 +1,130 @@
+"""Office, HTML, XML and mail as Markdown sections, with images where they stood."""
+
+from __future__ import annotations
+
+import base64
+import io
+import zipfile
+
+import pytest
+
+from examples.make import notice_png, pumps_html, rota_docx
+from pipeline.documents import media
+from pipeline.documents.job import Opened
+from pipeline.documents.office import read
+from pipeline.domain.document import ParsedPage, TextFormat
+from pipeline.domain.errors import RejectedInput
+from tests.unit.documents.conftest import MakeJob
+
+
+def parsed(make_job: MakeJob, content: bytes | str, media_type: str) -> tuple[str | None, list[ParsedPage]]:
+    opened, *events = read(make_job(content, media_type))
+    assert isinstance(opened, Opened)
+    found = [event for event in events if isinstance(event, ParsedPage)]
+    assert opened.pages == len(found)
+    return opened.title, found
+
+
+def replaced(docx: bytes, before: str, after: str) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(docx)) as source, zipfile.ZipFile(out, "w") as target:
+        for name in source.namelist():
+            target.writestr(name, source.read(name).replace(before.encode(), after.encode()))
+    return out.getvalue()
+
+
+def test_a_docx_is_markdown_with_its_image_as_a_page_where_it_stood(make_job: MakeJob) -> None:
+    title, (before, image, after) = parsed(make_job, rota_docx(), media.DOCX)
+    assert title == "Night Watch"
+    assert before.text_format is TextFormat.MARKDOWN
+    assert "| Wednesday | Maud Okafor | Jory Tamm |" in before.text
+    assert before.text.endswith("[Image: The board beside the radio]")
+    assert image.text == ""
+    assert image.image is not None
+    assert image.image.path.is_file()
+    assert after.text.startswith("# Rounds")
+    assert "dry & the float switch" in after.text
+
+
+def test_no_entity_of_a_docx_is_lost(make_job: MakeJob) -> None:
+    content = replaced(rota_docx(), "Nobody", "R&amp;D: 3 &lt; 5 &gt; 2, caf&#233; &#x4e2d; &quot;x&quot; nobody")
+    _, pages = parsed(make_job, content, media.DOCX)
+    assert 'R&D: 3 \\< 5 > 2, café 中 "x" nobody' in pages[0].text
+
+
+def test_html_is_read_in_its_encoding_without_what_is_not_shown(make_job: MakeJob) -> None:
+    page = "<html><head><title>Käse &amp; Wein</title><style>p{}</style></head><body><h1>Menü</h1><p>Brötchen</p>"
+    title, (only,) = parsed(make_job, page.encode("cp1252"), media.HTML)
+    assert title == "Käse & Wein"
+    assert only.text == "# Menü\n\nBrötchen"
+
+
+def test_an_html_table_and_list_are_markdown(make_job: MakeJob) -> None:
+    title, (only,) = parsed(make_job, pumps_html(), media.HTML)
+    assert title == "Pump house: questions and answers"
+    assert "2. Prime for 40 seconds" in only.text
+    assert "| Big Bess" in only.text
+
+
+def test_an_image_inside_an_html_page_is_a_page(make_job: MakeJob) -> None:
+    data = base64.b64encode(notice_png()).decode()
+    _, pages = parsed(
+        make_job, f'<p>Before</p><img alt="board" src="data:image/png;base64,{data}"><p>After</p>', media.HTML
+    )
+    assert [page.image is not None for page in pages] == [False, True, False]
+    assert data[:40] not in pages[0].text + pages[2].text
+
+
+def test_xml_is_text_under_the_names_of_its_tags(make_job: MakeJob) -> None:
+    title, (only,) = parsed(
+        make_job,
+        '<?xml version="1.0" encoding="iso-8859-1"?><m><title>T</title><s n="1">für <b>alle</b></s></m>'.encode(
+            "latin-1"
+        ),
+        media.XML,
+    )
+    assert title == "T"
+    assert only.text == "**title**: T\n\n**s**: für alle (n=1)"
+
+
+@pytest.mark.parametrize("media_type", [media.XML, media.HTML])
+def test_markup_with_entities_of_its_own_is_unsafe(make_job: MakeJob, media_type: str) -> None:
+    with pytest.raises(RejectedInput, match="unsafe"):
+        parsed(make_job, '<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/passwd">]><x>&a;</x>', media_type)
+
+
+def test_a_mail_is_its_headers_and_best_body(make_job: MakeJob) -> None:
+    mail = (
+        b"From: Ann <ann@example.org>\nTo: bob@example.org\nSubject: =?utf-8?q?Caf=C3=A9?=\nMIME-Version: 1.0\n"
+        b"Content-Type: multipart/mixed; boundary=B\n\n--B\nContent-Type: multipart/alternative; boundary=C\n\n"
+        b"--C\nContent-Type: text/plain; charset=iso-8859-1\nContent-Transfer-Encoding: quoted-printable\n\n"
+        b"Die T=FCr klemmt.\n\nGr=FC=DFe\n--C\nContent-Type: text/html\n\n<p>Other</p>\n--C--\n--B\n"
+        b"Content-Disposition: attachment; filename=plan.pdf\n\nx\n--B--\n"
+    )
+    title, (only,) = parsed(make_job, mail, media.EML)
+    assert title == "Café"
+    assert "**Attachments**: plan.pdf" in only.text
+    assert "Die Tür klemmt.\n\nGrüße" in only.text
+    assert "Other" not in only.text
+
+
+def test_a_mail_of_html_only_is_converted(make_job: MakeJob) -> None:
+    mail = b"From: a@b.c\nSubject: S\nContent-Type: text/html; charset=utf-8\n\n<p>Hello <b>you</b></p>"
+    _, (only,) = parsed(make_job, mail, media.EML)
+    assert "Hello **you**" in only.text
+
+
+def test_rtf(make_job: MakeJob) -> None:
+    _, (only,) = parsed(make_job, rb"{\rtf1\ansi\ansicpg1252 Hello \b bold\b0  caf\'e9\par Second\par}", media.RTF)
+    assert only.text == "Hello **bold** café\n\nSecond"
+
+
+def test_locked_damaged_and_empty_files(make_job: MakeJob) -> None:
+    with pytest.raises(RejectedInput, match="password_required"):
+        parsed(make_job, b"x", media.ENCRYPTED_OFFICE)
+    with pytest.raises(RejectedInput, match="corrupt"):
+        parsed(make_job, rota_docx()[:2000], media.DOCX)
+    with pytest.raises(RejectedInput, match="corrupt"):
+        parsed(make_job, "<a><b></a>", media.XML)
+    _, (only,) = parsed(make_job, "<html><body></body></html>", media.HTML)
+    assert only.blank

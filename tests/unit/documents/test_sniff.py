@@ -1,0 +1,156 @@
+"""The type of a file is told from its bytes; its name decides between kinds of text only."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from examples.make import handbook_pdf, notice_png, rota_docx
+from pipeline.documents import media
+from pipeline.documents.sniff import sniff
+from pipeline.domain.errors import RejectedInput
+
+
+def told(tmp_path: Path, name: str, content: bytes | str) -> str:
+    path = tmp_path / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return sniff(path)
+
+
+def zipped(**entries: str) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name, content in entries.items():
+            archive.writestr(name.replace("__", "/"), content)
+    return out.getvalue()
+
+
+def ole(*streams: str) -> bytes:
+    """A compound file of one FAT sector and one directory sector (the fourth entry stays empty)."""
+    header = bytearray(512)
+    header[:8] = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+    struct.pack_into("<H", header, 30, 9)
+    struct.pack_into("<I", header, 48, 1)
+    struct.pack_into("<109I", header, 76, 0, *[0xFFFFFFFF] * 108)
+    fat = struct.pack("<128I", 0xFFFFFFFD, 0xFFFFFFFE, *[0xFFFFFFFF] * 126)
+    directory = b""
+    for name in ("Root Entry", *streams):
+        coded = name.encode("utf-16-le")
+        directory += coded.ljust(64, b"\0") + struct.pack("<H", len(coded) + 2) + bytes(62)
+    return bytes(header) + fat + directory.ljust(512, b"\0")
+
+
+@pytest.mark.parametrize("name", ["report.pdf", "report.doc", "report", "report.txt"])
+def test_a_name_does_not_change_what_the_bytes_say(tmp_path: Path, name: str) -> None:
+    assert told(tmp_path, name, handbook_pdf()) == media.PDF
+    assert told(tmp_path, name, rota_docx()) == media.DOCX
+    assert told(tmp_path, name, notice_png()) == "image/png"
+
+
+def test_a_pdf_may_have_some_bytes_before_it(tmp_path: Path) -> None:
+    assert told(tmp_path, "x", b"\0\1junk" * 20 + b"%PDF-1.7\n") == media.PDF
+
+
+@pytest.mark.parametrize(
+    ("head", "media_type"),
+    [
+        (b"\xff\xd8\xff\xe0rest", "image/jpeg"),
+        (b"GIF89a rest", "image/gif"),
+        (b"II*\x00rest", "image/tiff"),
+        (b"MM\x00*rest", "image/tiff"),
+        (b"RIFF\x10\0\0\0WEBPVP8 ", "image/webp"),
+        (b"BM" + bytes(28), "image/bmp"),
+        (b"{\\rtf1\\ansi hello}", media.RTF),
+    ],
+)
+def test_magic_numbers(tmp_path: Path, head: bytes, media_type: str) -> None:
+    assert told(tmp_path, "file", head) == media_type
+
+
+def test_zip_based_formats_are_told_by_their_directory(tmp_path: Path) -> None:
+    types = '<Override ContentType="application/vnd.openxmlformats-officedocument.{}.main+xml"/>'
+    assert told(tmp_path, "a", zipped(**{"[Content_Types].xml": types.format("spreadsheetml.sheet")})) == media.XLSX
+    assert told(tmp_path, "b", zipped(**{"[Content_Types].xml": "<x/>", "ppt__p.xml": "x"})) == media.PPTX
+    assert told(tmp_path, "c", zipped(mimetype="application/epub+zip")) == media.EPUB
+    assert told(tmp_path, "d", zipped(mimetype="application/vnd.oasis.opendocument.text")) == media.ODT
+
+
+def test_a_damaged_archive_has_the_kind_of_what_is_left_of_it(tmp_path: Path) -> None:
+    assert told(tmp_path, "cut", rota_docx()[:3000]) == media.DOCX
+    assert told(tmp_path, "cut.xlsx", b"PK\x03\x04" + bytes(40)) == media.XLSX
+
+
+@pytest.mark.parametrize(
+    ("stream", "media_type"),
+    [
+        ("WordDocument", "application/msword"),
+        ("Workbook", "application/vnd.ms-excel"),
+        ("PowerPoint Document", "application/vnd.ms-powerpoint"),
+        ("__properties_version1.0", "application/vnd.ms-outlook"),
+        ("EncryptedPackage", media.ENCRYPTED_OFFICE),
+    ],
+)
+def test_ole_formats_are_told_by_their_streams(tmp_path: Path, stream: str, media_type: str) -> None:
+    assert told(tmp_path, "old", ole(stream)) == media_type
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "media_type"),
+    [
+        ("notes", "Just words.\nAnd more.", media.PLAIN),
+        ("notes.md", "# Head", media.MARKDOWN),
+        ("table.csv", "a,b\n1,2", media.CSV),
+        ("table.tsv", "a\tb", media.TSV),
+        ("data.json", '{"a": 1}', media.JSON),
+        ("data.jsonl", '{"a": 1}\n{"a": 2}', media.JSONL),
+        ("page.txt", "<!DOCTYPE html><html><p>x", media.HTML),
+        ("page", "<div><p>one</p><p>two</p></div>", media.HTML),
+        ("feed", '<?xml version="1.0"?><feed/>', media.XML),
+        ("page.php", '<?xml version="1.0"?><!DOCTYPE html><html>', media.HTML),
+        ("mail", "From: a@b.c\nTo: d@e.f\nSubject: x\nDate: today\n\nHello", media.EML),
+        ("letter", "From: the harbour master\n\nDear all", media.PLAIN),
+        ("empty", "", media.PLAIN),
+        ("white", " \n\t", media.PLAIN),
+    ],
+)
+def test_kinds_of_text(tmp_path: Path, name: str, text: str, media_type: str) -> None:
+    assert told(tmp_path, name, text) == media_type
+
+
+def test_text_may_be_in_any_encoding(tmp_path: Path) -> None:
+    assert told(tmp_path, "a.csv", "名前,年齢\n".encode("cp932")) == media.CSV
+    assert told(tmp_path, "b.txt", "plain words".encode("utf-16")) == media.PLAIN
+    assert told(tmp_path, "c", "<html><body>x".encode("utf-16-le")) == media.HTML
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"\x1f\x8b\x08rest", "gzip"),
+        (b"7z\xbc\xaf\x27\x1crest", "7z"),
+        (b"\x7fELFrest", "program"),
+        (bytes(range(256)) * 4, "binary data of an unknown kind"),
+        (b"\0" * 257 + b"ustar" + bytes(250), "tar"),
+        (b"\0\0\0\x18ftypisom", "MP4"),
+        (zipped(a="1"), "ZIP archive"),
+        (ole("Strange"), "OLE file"),
+    ],
+)
+def test_what_no_reader_takes_is_refused_by_name(tmp_path: Path, content: bytes, says: str) -> None:
+    with pytest.raises(RejectedInput) as refused:
+        told(tmp_path, "file", content)
+    assert refused.value.kind == "unsupported"
+    assert says in refused.value.detail
+
+
+def test_sniffing_imports_no_extraction_library() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys, pipeline.documents.sniff; print({'kreuzberg', 'pypdfium2', 'PIL'} & set(sys.modules))"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "set()"

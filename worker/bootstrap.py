@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from sqlalchemy import Engine
-
 from pipeline.adapters.chains import Chains, build_chains
 from pipeline.config.load import LoadedConfig, load_config
 from pipeline.config.model import Config
@@ -29,7 +27,7 @@ from pipeline.store.installation import read_installation
 from pipeline.store.migrate import check_schema
 from pipeline.store.retention import RetentionPolicy
 from pipeline.store.schema import Installation
-from pipeline.store.session import Sessions, make_engine, make_sessions
+from pipeline.store.session import Engine, Sessions, make_engine, make_sessions
 from worker.embedded import broker_url
 from worker.services import Addresses, find_services
 

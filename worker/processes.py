@@ -147,7 +147,7 @@ def run_flower(settings: Settings, port: int | None = None, on_ready: Callable[[
     """Serve Flower until SIGTERM or SIGINT.
 
     Args:
-        port: On loopback; ``TIDEGATE_FLOWER_PORT`` unless given.
+        port: ``TIDEGATE_FLOWER_PORT`` unless given.
         on_ready: Told the address once it answers.
 
     Raises:
@@ -161,9 +161,10 @@ def run_flower(settings: Settings, port: int | None = None, on_ready: Callable[[
         flower = make_flower(container.app, settings, port or settings.flower_port)
 
         def ready(found: int) -> None:
-            get_logger("flower").info("flower.started", url=f"http://127.0.0.1:{found}")
+            url = f"http://{settings.flower_address}:{found}"
+            get_logger("flower").info("flower.started", url=url)
             if on_ready is not None:
-                on_ready(f"http://127.0.0.1:{found}")
+                on_ready(url)
 
         with (
             heartbeats(container.sessions, identity, metrics),

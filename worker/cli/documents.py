@@ -1,3 +1,93 @@
+"""``requeue``, ``cancel`` and ``delete``: what people do to documents."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
 import typer
+
+from worker.cli.example import example
+from worker.cli.paths import near
+from worker.cli.session import services
+from worker.cli.terminal import Terminal, terminal_of
+
+if TYPE_CHECKING:
+    from worker.bootstrap import Container
+
+__all__ = ["register"]
+
+
 def register(app: typer.Typer) -> None:
-    return
+    """Add the commands."""
+    app.command(
+        epilog=example("tidegate requeue --batch handbook-2026 --failed", "tidegate requeue --document 7f3a --degraded")
+    )(requeue)
+
+
+def requeue(
+    context: typer.Context,
+    batch: Annotated[str | None, typer.Option("--batch", metavar="B", help="The documents of that batch.")] = None,
+    documents: Annotated[
+        list[str] | None, typer.Option("--document", metavar="D", help="That document; may be given again.")
+    ] = None,
+    collection: Annotated[str | None, typer.Option("--collection", metavar="C", help="All of that collection.")] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="New runs of what failed; done units are reused.")] = False,
+    parked: Annotated[bool, typer.Option("--parked", help="Wake what is parked, now.")] = False,
+    degraded: Annotated[bool, typer.Option("--degraded", help="Redo what a fallback answered.")] = False,
+    from_stage: Annotated[
+        str | None, typer.Option("--from-stage", metavar="S", help="Redo everything from that stage on.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+) -> None:
+    """Give documents another go, without doing again what is done. A run in progress is left alone.
+
+    Without --failed, --parked, --degraded or --from-stage: whatever has failed or is parked.
+    """
+    from pipeline.domain.errors import UsageError
+    from pipeline.domain.unit import Stage
+    from pipeline.requeue import Wanted
+    from pipeline.requeue import requeue as requeue_documents
+
+    terminal = terminal_of(context)
+    try:
+        stage = Stage(from_stage) if from_stage is not None else None
+    except ValueError:
+        raise UsageError(f"{from_stage!r} is no stage", f"the stages are: {', '.join(Stage)}") from None
+    wanted = Wanted(failed=failed, parked=parked, degraded=degraded, from_stage=stage)
+    with services(terminal) as container:
+        result = requeue_documents(
+            container.sessions,
+            wanted,
+            recipe_of=container.recipe_for,
+            batch=batch,
+            documents=documents,
+            collection=collection,
+            dry_run=dry_run,
+        )
+        if result.runs and not dry_run:
+            hand_out(terminal, container)
+    terminal.emit(result.to_json())
+    for one in result.refused:
+        terminal.note(f"{near(one.path)}: {one.reason}")
+    counts = result.counts
+    would = "would " if dry_run else ""
+    said = [
+        f"{counts['queued']} {would}run anew" if counts["queued"] else "",
+        f"{counts['woken']} {would}go on" if counts["woken"] else "",
+        f"{counts['refused']} left alone" if counts["refused"] else "",
+    ]
+    units = sum(run.reused_units for run in result.runs), sum(run.todo_units for run in result.runs)
+    detail = f" ({units[0]:,} units reused, {units[1]:,} to do)" if result.runs else ""
+    terminal.line((", ".join(part for part in said if part) or "nothing to requeue") + detail + ".")
+    # Only where everything that was asked for was left alone did the command do nothing of its work.
+    raise typer.Exit(1 if result.refused and not result.runs else 0)
+
+
+def hand_out(terminal: Terminal, container: Container) -> None:
+    """Dispatch what was committed; while the broker is away the beat does it later."""
+    from pipeline.domain.errors import ServiceUnavailable
+
+    try:
+        container.dispatch()
+    except ServiceUnavailable as error:
+        terminal.note(f"{error.fact}\nNothing is lost; it goes on when Redis is back.")

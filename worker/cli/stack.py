@@ -9,7 +9,7 @@ import typer
 
 from worker.cli.example import example
 from worker.cli.session import set_up
-from worker.cli.terminal import Terminal, terminal_of
+from worker.cli.terminal import Column, Terminal, terminal_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -167,12 +167,12 @@ def _show(terminal: Terminal, settings: Settings, stack: Stack, *, detached: boo
         }
     )
     workers = [part.queues[0] for part in stack.parts if part.role == "worker"]
-    terminal.line("up     ", f"workers for {', '.join(workers)}; {', '.join(_others(stack))}")
+    rows = [("up", f"{', '.join(_others(stack))}; workers for {', '.join(workers)}")]
     if where.flower:
-        terminal.line("flower ", f"{where.flower}  ({where.login})")
-    terminal.line("data   ", where.data)
-    terminal.line("logs   ", where.logs)
-    terminal.line("next   ", "tidegate enqueue FILES --wait" + ("    to stop:  tidegate down" if detached else ""))
+        rows.append(("flower", f"{where.flower}  ({where.login})"))
+    rows += [("data", where.data), ("logs", where.logs)]
+    rows.append(("next", "tidegate enqueue FILES --wait" + ("; to stop:  tidegate down" if detached else "")))
+    terminal.table([Column(style="dim"), Column()], rows)
 
 
 def _others(stack: Stack) -> list[str]:

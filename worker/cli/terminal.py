@@ -19,8 +19,9 @@ from uuid import UUID
 if TYPE_CHECKING:
     import typer
     from rich.console import Console, RenderableType
+    from rich.table import Table
 
-__all__ = ["Column", "Terminal", "one_line", "printable", "terminal_of"]
+__all__ = ["Column", "Terminal", "make_table", "one_line", "printable", "terminal_of"]
 
 # Far wider than any table: what is piped is neither wrapped nor cut.
 _PIPE_WIDTH = 10_000
@@ -53,6 +54,26 @@ class Column:
         self.right = right
         self.cut = cut
         self.style = style
+
+
+def make_table(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> Table:
+    """A table without lines; see ``Terminal.table``."""
+    from rich.table import Table
+    from rich.text import Text
+
+    heads = any(column.title for column in columns)
+    table = Table(box=None, show_header=heads, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
+    for column in columns:
+        table.add_column(
+            column.title,
+            justify="right" if column.right else "left",
+            overflow="ellipsis" if column.cut else "fold",
+            no_wrap=True if column.cut or column.right else None,
+            style=column.style or None,
+        )
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else Text(one_line(cell)) for cell in row))
+    return table
 
 
 class Terminal:
@@ -125,24 +146,8 @@ class Terminal:
 
     def table(self, columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
         """Print rows under heads. A cell is any value, or a rich text where it has a style of its own."""
-        if self.as_json:
-            return
-        from rich.table import Table
-        from rich.text import Text
-
-        heads = any(column.title for column in columns)
-        table = Table(box=None, show_header=heads, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
-        for column in columns:
-            table.add_column(
-                column.title,
-                justify="right" if column.right else "left",
-                overflow="ellipsis" if column.cut else "fold",
-                no_wrap=True if column.cut or column.right else None,
-                style=column.style or None,
-            )
-        for row in rows:
-            table.add_row(*(cell if isinstance(cell, Text) else Text(one_line(cell)) for cell in row))
-        self.print(table)
+        if not self.as_json:
+            self.print(make_table(columns, rows))
 
     def note(self, text: str) -> None:
         """Say something beside the result, on stderr."""

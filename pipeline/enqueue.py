@@ -22,6 +22,7 @@ from pipeline.domain.document import Limits
 from pipeline.domain.errors import RejectedInput, UsageError
 from pipeline.recipe import Recipe
 from pipeline.sources import BadSource, Source, find_sources, why_unreadable
+from pipeline.store.blob_rows import record_blobs
 from pipeline.store.blobs import BlobStore, StoredBlob, digest_of
 from pipeline.store.documents import (
     Known,
@@ -33,7 +34,6 @@ from pipeline.store.documents import (
     lock_changed_runs,
     make_batch,
     make_collection,
-    record_blobs,
     set_contents,
     upsert_documents,
 )

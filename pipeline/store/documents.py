@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -26,7 +26,6 @@ __all__ = [
     "lock_changed_runs",
     "make_batch",
     "make_collection",
-    "record_blobs",
     "set_contents",
     "upsert_documents",
 ]
@@ -185,35 +184,6 @@ _LOCK_CHANGED = text(
     where (run.blob_digest, run.recipe_digest) <> (file.digest, :recipe_digest)
     order by run.id
     for update of run
-    """
-)
-
-
-def record_blobs(session: Session, blobs: Iterable[tuple[str, int, str]]) -> set[str]:
-    """Make the rows of blobs (digest, bytes, media type) that the store holds; returns the digests that were new.
-
-    The rows stay locked until the transaction ends, so that the sweep of unused blobs can't take one away before
-    something refers to it. A new row for a blob that the store *already* held may have crossed such a sweep: look
-    after the commit whether the store still holds it.
-    """
-    rows = sorted({digest: (digest, size, media_type) for digest, size, media_type in blobs}.values())
-    made = session.execute(
-        _RECORD_BLOBS,
-        {
-            "digests": [row[0] for row in rows],
-            "sizes": [row[1] for row in rows],
-            "media_types": [row[2] for row in rows],
-        },
-    )
-    return {row.digest for row in made if row.is_new}
-
-
-_RECORD_BLOBS = text(
-    """
-    insert into blob (digest, size_bytes, media_type)
-    select * from unnest(cast(:digests as text[]), cast(:sizes as bigint[]), cast(:media_types as text[]))
-    on conflict (digest) do update set size_bytes = blob.size_bytes
-    returning digest, xmax = 0 as is_new
     """
 )
 

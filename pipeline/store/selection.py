@@ -1,0 +1,130 @@
+"""Choosing documents to act on, with what their newest run left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import text
+from sqlalchemy.orm import Session
+
+from pipeline.domain.run import RunState
+from pipeline.store.reports import Scope
+
+__all__ = ["Chosen", "choose", "done_units", "lock_documents"]
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A document and its newest run.
+
+    Attributes:
+        digest: Of the document's bytes as they stand now.
+        degraded: Done units of the run that were answered by a fallback.
+    """
+
+    document_id: UUID
+    uri: str
+    collection_id: int
+    collection: str
+    digest: str
+    media_type: str
+    run_id: int
+    batch_id: int | None
+    priority: int
+    state: RunState
+    live: bool
+    incomplete: bool
+    degraded: int
+
+
+def choose(session: Session, scope: Scope, after: int | None, limit: int) -> list[Chosen]:
+    """A portion of the documents in a scope, by their newest run's id.
+
+    Args:
+        after: The last run's id of the portion before; None for the first.
+    """
+    rows = session.execute(
+        _CHOOSE,
+        {
+            "collection_id": scope.collection_id,
+            "batch_ids": list(scope.batch_ids) if scope.batch_ids is not None else None,
+            "document_ids": list(scope.document_ids) if scope.document_ids is not None else None,
+            "after": after or 0,
+            "limit": limit,
+        },
+    )
+    return [
+        Chosen(
+            document_id=row.document_id,
+            uri=row.source_uri,
+            collection_id=row.collection_id,
+            collection=row.collection,
+            digest=row.blob_digest,
+            media_type=row.media_type,
+            run_id=row.id,
+            batch_id=row.batch_id,
+            priority=row.priority,
+            state=RunState(row.state),
+            live=row.live_run_id is not None,
+            incomplete=row.incomplete,
+            degraded=row.degraded,
+        )
+        for row in rows
+    ]
+
+
+_CHOOSE = text(
+    """
+    select run.id, run.document_id, run.batch_id, run.priority, run.state, run.incomplete,
+           document.source_uri, document.collection_id, document.blob_digest, document.media_type,
+           document.live_run_id, collection.name as collection,
+           (select count(*) from unit
+            where unit.run_id = run.id and unit.state = 'done' and unit.degraded) as degraded
+    from run
+    join document on document.id = run.document_id
+    join collection on collection.id = document.collection_id
+    where run.id > :after
+      and (cast(:collection_id as bigint) is null or run.collection_id = :collection_id)
+      and (cast(:batch_ids as bigint[]) is null or run.batch_id = any(cast(:batch_ids as bigint[])))
+      and (cast(:document_ids as uuid[]) is null or run.document_id = any(cast(:document_ids as uuid[])))
+      and not exists (select from run newer where newer.document_id = run.document_id and newer.id > run.id)
+    order by run.id
+    limit :limit
+    """
+)
+
+
+def lock_documents(session: Session, document_ids: Sequence[UUID]) -> dict[UUID, int]:
+    """Lock documents against another enqueue or requeue; returns the newest run of each that is still there."""
+    # Two statements: what the lock waited for is seen by the second.
+    locked = list(session.scalars(_LOCK, {"ids": list(document_ids)}))
+    rows = session.execute(_NEWEST, {"ids": locked})
+    return {row.document_id: row.id for row in rows}
+
+
+_LOCK = text("select id from document where id = any(cast(:ids as uuid[])) order by id for no key update")
+_NEWEST = text(
+    "select document_id, max(id) as id from run where document_id = any(cast(:ids as uuid[])) group by document_id"
+)
+
+
+def done_units(session: Session, run_ids: Sequence[int]) -> Mapping[int, Mapping[str, tuple[int, int, int]]]:
+    """For each run and stage: (all units, done and reusable ones, those of them that a fallback answered)."""
+    found: dict[int, dict[str, Any]] = {}
+    for row in session.execute(_DONE, {"runs": list(run_ids)}):
+        found.setdefault(row.run_id, {})[row.stage] = (row.total, row.done, row.degraded)
+    return found
+
+
+_DONE = text(
+    """
+    select run_id, stage, count(*) as total,
+           count(*) filter (where state = 'done' and input_digest is not null) as done,
+           count(*) filter (where state = 'done' and input_digest is not null and degraded) as degraded
+    from unit where run_id = any(cast(:runs as bigint[]))
+    group by run_id, stage
+    """
+)

@@ -1,0 +1,256 @@
+"""Why: the reason that a document is where it is, and the command that helps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from shlex import quote
+from typing import Any
+
+from pipeline.domain.errors import UsageError
+from pipeline.domain.run import RunState
+from pipeline.domain.unit import MODEL_STAGES, Stage, queue_of
+from pipeline.failover.registry import BreakerState, TargetStatus
+from pipeline.sources import source_uri
+from pipeline.status import DocumentStatus, QueueLoad, Status, status
+from pipeline.store.attempts import AttemptRow, last_failures
+from pipeline.store.documents import find_document
+from pipeline.store.session import Session, Sessions
+from pipeline.store.standing import runs_ahead, standing_of
+
+__all__ = ["ChainLink", "Why", "why"]
+
+_MESSAGE_CHARS = 200
+
+# What helps against a failure, by its kind. A kind that is not here is worth another try as it is.
+_NOT_AGAIN: dict[str, str] = {
+    "password_required": "tidegate enqueue {path} --password P",
+    "corrupt": "put a sound copy in its place, then:  tidegate enqueue {path}",
+    "unsupported": "convert it to a format that is read, then enqueue that",
+    "unsafe": "look at the file before you trust it; it was not opened",
+    "too_large": "raise what it names under limits: in the configuration, then:  tidegate enqueue {path}",
+    "blob_missing": "tidegate enqueue {path}",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ChainLink:
+    """A target of a stage's chain, as the registry holds it.
+
+    Attributes:
+        name: What people call it: the preset, or the key.
+        role: Whose chain it is in.
+    """
+
+    name: str
+    role: str
+    status: TargetStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """The explanation.
+
+    Attributes:
+        lines: Whole sentences, the most telling first.
+        commands: What helps, the best first; empty when there is nothing to do.
+        failures: The newest failed attempts, one a target and kind.
+    """
+
+    document: DocumentStatus
+    lines: list[str]
+    commands: list[str]
+    failures: list[AttemptRow]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "document": str(self.document.id),
+            "path": self.document.path,
+            "state": self.document.state.value,
+            "stage": self.document.stage.value if self.document.stage else None,
+            "lines": self.lines,
+            "commands": self.commands,
+            "failures": [
+                {
+                    "target": one.target,
+                    "kind": one.kind,
+                    "message": one.message,
+                    "stage": one.stage,
+                    "ordinal": one.ordinal,
+                    "started_at": one.started_at.isoformat(),
+                }
+                for one in self.failures
+            ],
+        }
+
+
+def why(sessions: Sessions, document: str, *, chains: Mapping[Stage, Sequence[ChainLink]] | None = None) -> Why:
+    """Explain a document.
+
+    Args:
+        document: As people name it.
+        chains: The targets of each model stage in order, with their states; without it nothing is said of targets.
+
+    Raises:
+        UsageError: There is no such document.
+        ServiceUnavailable: Postgres is away.
+    """
+    with sessions() as session:
+        found = find_document(session, document, as_uri=source_uri(document))
+    overview = status(sessions, document_ids=[found.id])
+    if not overview.documents:
+        raise UsageError(f"{found.source_uri!r} was never run", f"tidegate enqueue {quote(found.source_uri)}")
+    with sessions() as session:
+        facts = _Facts(session, overview, chains or {})
+    return Why(facts.document, *facts.explained(), facts.failures)
+
+
+class _Facts:
+    def __init__(self, session: Session, overview: Status, chains: Mapping[Stage, Sequence[ChainLink]]) -> None:
+        self.document = overview.documents[0]
+        self.failures = last_failures(session, self.document.run)
+        self._standing = standing_of(session, self.document.run)
+        self._ahead = runs_ahead(session, self.document.run) if self.document.state is RunState.QUEUED else 0
+        self._queues = overview.queues
+        self._chain = chains.get(self.document.stage, ()) if self.document.stage else ()
+        self._ref = str(self.document.id)[:8]
+
+    def explained(self) -> tuple[list[str], list[str]]:
+        lines, commands = {
+            RunState.QUEUED: self._queued,
+            RunState.RUNNING: self._running,
+            RunState.PARKED: self._parked,
+            RunState.DONE: self._done,
+            RunState.EMPTY: self._empty,
+            RunState.FAILED: self._failed,
+            RunState.CANCELLED: self._cancelled,
+        }[self.document.state]()
+        if self.document.live and self.document.state not in (RunState.DONE, RunState.EMPTY):
+            lines.append("An earlier version of it is still found by search.")
+        return lines, commands
+
+    def _queued(self) -> tuple[list[str], list[str]]:
+        ahead = f"{self._ahead} documents of its collection are ahead of it" if self._ahead else "it is the next"
+        idle, commands = self._unattended(Stage.PARSE)
+        return [f"{self.document.path} is queued; {ahead}.", *idle], commands
+
+    def _running(self) -> tuple[list[str], list[str]]:
+        stage = self.document.stage
+        held = self._standing.leased
+        work = f"A worker holds {held} of its {'unit' if held == 1 else 'units'}." if held else ""
+        lines = [f"{self.document.path} is running{_at(stage)}{self._progress()}.", work]
+        idle, commands = self._unattended(stage) if stage and not held else ([], [])
+        return [line for line in (*lines, *self._cooling(), *self._said(), *idle) if line], commands
+
+    def _parked(self) -> tuple[list[str], list[str]]:
+        stage = self.document.stage
+        lines = [f"{self.document.path} is parked{_at(stage)}{self._progress()}."]
+        lines += self._cooling() or self._said()
+        until = self.document.resume_at
+        lines.append(
+            f"It goes on by itself; the next try is at {_clock(until)}."
+            if until
+            else "It waits without a time: until a target is enabled or reset, or the budget or configuration changes."
+        )
+        commands = [f"tidegate targets reset {link.name}" for link in self._chain if link.status.until is not None][:1]
+        disabled = [link.name for link in self._chain if link.status.state is BreakerState.DISABLED]
+        commands += [f"tidegate targets enable {name}" for name in disabled]
+        return lines, [*commands, f"tidegate requeue --document {self._ref} --parked"]
+
+    def _done(self) -> tuple[list[str], list[str]]:
+        lines, commands = [f"{self.document.path} is done and found by search."], []
+        if self.document.incomplete:
+            lines.append(f"{_some(self._standing.failed, 'unit')} of it failed and are left out.")
+            commands.append(f"tidegate requeue --document {self._ref} --failed")
+        if self._standing.degraded:
+            lines.append(f"{_some(self._standing.degraded, 'unit')} of it came from a fallback.")
+            commands.append(f"tidegate requeue --document {self._ref} --degraded")
+        return lines, commands
+
+    def _empty(self) -> tuple[list[str], list[str]]:
+        return [f"{self.document.path} was read, and no text was found in it."], []
+
+    def _failed(self) -> tuple[list[str], list[str]]:
+        kind, detail = self.document.failure_kind or "unknown", self.document.failure_detail
+        lines = [f"{self.document.path} failed{_at(self.document.stage)}{self._progress()}. {kind}: {detail}"]
+        lines += [line for line in self._said() if detail is None or line not in detail]
+        if self._standing.pages_done or self._standing.chunks_done:
+            lines.append("What is done of it is kept and not paid for again.")
+        helps = _NOT_AGAIN.get(kind)
+        if helps is not None:
+            return lines, [helps.format(path=quote(self.document.path))]
+        return lines, [f"tidegate requeue --document {self._ref} --failed"]
+
+    def _cancelled(self) -> tuple[list[str], list[str]]:
+        detail = self.document.failure_detail
+        lines = [f"{self.document.path} was cancelled{f': {detail}' if detail else ''}."]
+        return lines, [f"tidegate enqueue {quote(self.document.path)}"]
+
+    def _progress(self) -> str:
+        standing = self._standing
+        if self.document.stage in (Stage.RETRIEVE, Stage.EMBED) and standing.chunks:
+            return f", {standing.chunks_done} of {standing.chunks} chunks done"
+        return f", {standing.pages_done} of {standing.pages} pages done" if standing.pages else ""
+
+    def _cooling(self) -> list[str]:
+        if not self._chain:
+            return []
+        away = [link for link in self._chain if link.status.state is not BreakerState.CLOSED]
+        if not away:
+            return []
+        described = ", ".join(_described(link) for link in away)
+        role = away[0].role
+        some = "All targets" if len(away) == len(self._chain) else f"{len(away)} of {len(self._chain)} targets"
+        return [f"{some} of {role} are away: {described}."]
+
+    def _said(self) -> list[str]:
+        """What the last failed calls said."""
+        lines = []
+        for failure in self.failures:
+            message = f": {failure.message[:_MESSAGE_CHARS]}" if failure.message else ""
+            name = failure.preset or failure.target
+            lines.append(f"{name} failed at {_clock(failure.started_at)} with {failure.kind or 'no reason'}{message}.")
+        return lines
+
+    def _unattended(self, stage: Stage) -> tuple[list[str], list[str]]:
+        queue = queue_of(stage)
+        load = self._queues.get(queue, QueueLoad(0, 0))
+        if load.consumers:
+            return [], []
+        role = "model " if stage in MODEL_STAGES else ""
+        return [f"No {role}worker takes from {queue.value}."], [
+            f"tidegate worker --queues {queue.value}",
+            "tidegate up",
+        ]
+
+
+def _described(link: ChainLink) -> str:
+    state = link.status
+    if state.state is BreakerState.DISABLED:
+        return f"{link.name} (disabled)"
+    until = f" until {_clock(datetime.fromtimestamp(state.until, UTC))}" if state.until else ""
+    if state.state is BreakerState.HALF_OPEN:
+        until = ", being tried again"
+    times = f", {_ordinal(state.failures)} time" if state.failures > 1 else ""
+    kind = f" ({state.kind}{times})" if state.kind else ""
+    return f"{link.name}{until}{kind}"
+
+
+def _at(stage: Stage | None) -> str:
+    return f" at {stage.value}" if stage else ""
+
+
+def _some(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _ordinal(number: int) -> str:
+    if 10 <= number % 100 <= 20:
+        return f"{number}th"
+    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th') }"
+
+
+def _clock(moment: datetime) -> str:
+    """A time of day on the reader's clock."""
+    return moment.astimezone().strftime("%H:%M:%S")

@@ -1,0 +1,235 @@
+"""What people ask about documents, over real Postgres."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+import pytest
+from sqlalchemy import text
+
+from pipeline.attempts import attempts
+from pipeline.domain.errors import UsageError
+from pipeline.domain.run import RunState
+from pipeline.domain.unit import Stage
+from pipeline.show import show
+from pipeline.status import status
+from pipeline.store.documents import find_document
+from pipeline.store.session import Sessions
+from pipeline.store.workers import beat
+from tests.integration.seed import Seed
+
+
+@pytest.fixture
+def seed(sessions: Sessions) -> Seed:
+    return Seed(sessions)
+
+
+def _one(sessions: Sessions, **options: Any) -> dict[str, Any]:
+    (document,) = status(sessions, **options).to_json()["documents"]
+    found: dict[str, Any] = document
+    return found
+
+
+def test_an_empty_installation_has_a_status(sessions: Sessions) -> None:
+    found = status(sessions).to_json()
+
+    assert found["documents"] == []
+    assert found["counts"] == dict.fromkeys(("queued", "running", "parked", "done", "empty", "failed", "cancelled"), 0)
+    assert found["workers"] == 0
+    assert found["queues"]["describe"] == {"waiting": 0, "consumers": 0}
+
+
+def test_a_document_is_shown_by_its_newest_run(seed: Seed, sessions: Sessions) -> None:
+    document = seed.document("/a.pdf", collection="sea", batch="march")
+    seed.run(document, "done", live=True)
+    run = seed.run(document, "running", page_count=3)
+    seed.units(run, "parse", [0])
+    seed.units(run, "describe", [1, 2], degraded=True, answered_by="local/ocr")
+    seed.units(run, "describe", [3], "leased")
+    seed.units(run, "format", [1], answered_by="text")
+    seed.units(run, "format", [2], "parked")
+    seed.attempt(run, "describe", outcome="ok")
+
+    found = _one(sessions)
+
+    assert (found["id"], found["path"], found["collection"], found["batch"]) == (
+        str(document), "/a.pdf", "sea", "march",
+    )  # fmt: skip
+    assert (found["state"], found["stage"], found["pages"], found["live"]) == ("running", "describe", 3, True)
+    assert found["units"] == {"total": 6, "done": 4, "parked": 1, "failed": 0}
+    assert (found["degraded"], found["attempts"], found["failure"]) == (2, 1, None)
+    assert found["models"] == ["local/ocr", "text"]
+
+
+def test_a_failure_says_its_kind_and_stage(seed: Seed, sessions: Sessions) -> None:
+    run = seed.run(seed.document("/a.pdf"), "failed", failure_kind="corrupt", failure_detail="no xref")
+    seed.units(run, "parse", [0], "failed")
+
+    found = _one(sessions)
+
+    assert found["failure"] == {"kind": "corrupt", "detail": "no xref"}
+    assert (found["stage"], found["live"], found["finished_at"] is not None) == ("parse", False, True)
+
+
+def test_counts_cover_all_and_the_list_only_the_newest(seed: Seed, sessions: Sessions) -> None:
+    for number in range(5):
+        seed.run(seed.document(f"/{number}"), "done" if number else "failed")
+
+    found = status(sessions, limit=2)
+
+    assert [document.path for document in found.documents] == ["/4", "/3"]
+    assert (found.counts[RunState.DONE], found.counts[RunState.FAILED]) == (4, 1)
+    assert [one.path for one in status(sessions, failed=True).documents] == ["/0"]
+
+
+def test_a_status_is_narrowed_by_collection_batch_and_document(seed: Seed, sessions: Sessions) -> None:
+    first = seed.document("/a", collection="sea", batch="one")
+    seed.run(first)
+    seed.run(seed.document("/b", collection="sea", batch="two"))
+    seed.run(seed.document("/c", collection="land", batch="one"))
+
+    assert {one.path for one in status(sessions, collection="sea").documents} == {"/a", "/b"}
+    assert {one.path for one in status(sessions, batch="one").documents} == {"/a", "/c"}
+    assert {one.path for one in status(sessions, batch="one", collection="land").documents} == {"/c"}
+    assert status(sessions, batch="one", collection="land").counts[RunState.QUEUED] == 1
+    assert _one(sessions, document=str(first)[:8])["path"] == "/a"
+    assert _one(sessions, document="/b")["path"] == "/b"
+    unknown: list[dict[str, Any]] = [{"collection": "lake"}, {"batch": "nine"}, {"document": "/nowhere"}]
+    for options in unknown:
+        with pytest.raises(UsageError):
+            status(sessions, **options)
+
+
+def test_queues_show_what_waits_and_who_takes_it(seed: Seed, sessions: Sessions) -> None:
+    run = seed.run(seed.document("/a"), "running")
+    seed.units(run, "describe", [1, 2, 3], "pending")
+    seed.units(run, "chunk", [0], "pending")
+    with sessions.begin() as session:
+        beat(session, "w1", role="worker", host="h", pid=7, queues=["describe", "format"], slots=32)
+        beat(session, "b1", role="beat", host="h", pid=8)
+        beat(session, "old", role="worker", host="h", pid=9, queues=["describe"])
+        session.execute(text("update worker set heartbeat_at = now() - interval '1 minute' where id = 'old'"))
+
+    found = status(sessions).to_json()
+
+    assert found["workers"] == 1
+    assert {"pid": 7, "host": "h", "role": "worker", "queues": ["describe", "format"]} in found["processes"]
+    assert found["queues"]["describe"] == {"waiting": 3, "consumers": 1}
+    assert found["queues"]["parse"] == {"waiting": 1, "consumers": 0}
+    assert any("nobody takes from parse" in note for note in found["notes"])
+
+
+def test_progress_parked_and_degraded_are_summed_up(seed: Seed, sessions: Sessions) -> None:
+    until = datetime(2031, 1, 1, tzinfo=UTC)
+    parked = seed.run(seed.document("/a", batch="b"), "parked", resume_at=until)
+    seed.units(parked, "describe", [1], finished_at=datetime.now(UTC))
+    seed.units(parked, "describe", [2], "parked", resume_at=until)
+    done = seed.run(seed.document("/b", batch="b"), "done")
+    seed.units(done, "describe", [1, 2], degraded=True)
+
+    found = status(sessions)
+
+    describe = next(one for one in found.stages if one.stage is Stage.DESCRIBE)
+    assert (describe.total, describe.done, describe.parked, describe.lately) == (4, 3, 1, 1)
+    assert [(one.stage, one.documents, one.resume_at) for one in found.parked] == [(Stage.DESCRIBE, 1, until)]
+    assert found.notes[0] == "2 units were answered by a fallback:  tidegate requeue --batch b --degraded"
+
+
+def test_a_document_is_named_by_id_prefix_or_path(seed: Seed, sessions: Sessions) -> None:
+    first = seed.document("/docs/a.pdf")
+    seed.document("/docs/a.pdf", collection="other")
+    with sessions.begin() as session:
+        for tail in (1, 2):
+            twin = UUID(f"abcd1234-0000-4000-8000-00000000000{tail}")
+            session.execute(
+                text(
+                    "insert into document (id, collection_id, source_uri, blob_digest, media_type, size_bytes)"
+                    " select :twin, collection_id, :uri, blob_digest, media_type, 1 from document where id = :like"
+                ),
+                {"twin": twin, "uri": f"/twin{tail}", "like": first},
+            )
+    with sessions() as session:
+        assert find_document(session, str(first)).id == first
+        assert find_document(session, str(first)[:6].upper()).id == first
+        assert find_document(session, "/twin1").source_uri == "/twin1"
+        with pytest.raises(UsageError, match="more than one"):
+            find_document(session, "abcd1234")
+        with pytest.raises(UsageError, match="2 collections"):
+            find_document(session, "/docs/a.pdf")
+        for wrong in ("abc", "ffff0000ffff", "/docs", "", "%", "zzzz"):
+            with pytest.raises(UsageError, match="no document goes by"):
+                find_document(session, wrong)
+
+
+def test_attempts_come_in_order_of_start_with_their_page(seed: Seed, sessions: Sessions) -> None:
+    document = seed.document("/a")
+    run = seed.run(document, "done")
+    seed.units(run, "describe", [3], answered_by="b")
+    with sessions() as session:
+        unit_id = session.scalar(text("select id from unit"))
+    seed.attempt(run, "describe", unit_id=unit_id, target="a", outcome="failed", kind="ttft_timeout", status=None)
+    seed.attempt(
+        run,
+        "describe",
+        unit_id=unit_id,
+        target="b",
+        position=1,
+        outcome="ok",
+        tokens_in=12,
+        cost_usd=0.5,
+        skipped=[{"target": "a", "reason": "cooling", "until": 1.0, "detail": "ttft_timeout"}],
+    )
+    seed.attempt(run, "format", target="c", outcome="ok")
+
+    found = attempts(sessions, str(document), stage=Stage.DESCRIBE).to_json()
+
+    assert found["document"] == str(document)
+    first, second = found["attempts"]
+    assert (first["target"], first["outcome"], first["kind"], first["ordinal"], first["tokens_in"]) == (
+        "a", "failed", "ttft_timeout", 3, 0,
+    )  # fmt: skip
+    assert second["skipped"] == [{"target": "a", "reason": "cooling"}]
+    assert (second["tokens_in"], second["cost_usd"], second["position"], second["unit"]) == (12, 0.5, 1, unit_id)
+    assert len(attempts(sessions, str(document)).attempts) == 3
+
+
+def test_show_reads_the_live_pages_and_who_made_them(seed: Seed, sessions: Sessions) -> None:
+    document = seed.document("/a.pdf")
+    live = seed.run(document, "done", live=True, page_count=2)
+    seed.page(live, 1, "own text")
+    seed.page(live, 2, "second")
+    seed.units(live, "describe", [1], answered_by="ocr", degraded=True, output={"text": "seen"})
+    seed.units(live, "format", [1], answered_by="llm", output={"markdown": "# Seen"})
+    seed.page(seed.run(document, "running"), 1, "newer")
+
+    shown = show(sessions, str(document))
+
+    assert shown.live
+    assert shown.to_json()["pages"][0] == {
+        "number": 1,
+        "markdown": "# Seen",
+        "text_layer": "own text",
+        "described_by": "ocr",
+        "formatted_by": "llm",
+        "degraded": True,
+        "failure": None,
+    }
+    assert shown.to_markdown() == "# Seen\n\nsecond\n"
+    assert [page.number for page in show(sessions, str(document), page=2).pages] == [2]
+    with pytest.raises(UsageError, match="no page 9"):
+        show(sessions, str(document), page=9)
+
+
+def test_show_takes_what_there_is_of_a_document_that_is_not_live(seed: Seed, sessions: Sessions) -> None:
+    document = seed.document("/a.pdf")
+    with pytest.raises(UsageError, match="tidegate why"):
+        show(sessions, str(document))
+    run = seed.run(document, "failed")
+    seed.page(run, 1, "", state="failed", failure_kind="corrupt", failure_detail="broken")
+
+    shown = show(sessions, str(document))
+
+    assert not shown.live
+    assert shown.to_markdown() == "<!-- page 1 failed: corrupt -->\n"

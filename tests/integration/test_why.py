@@ -1,0 +1,100 @@
+"""``why``: a sentence that tells, and the command that helps."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from pipeline.domain.unit import Stage
+from pipeline.failover.registry import BreakerState, TargetStatus
+from pipeline.store.session import Sessions
+from pipeline.why import ChainLink, why
+from tests.integration.seed import Seed
+
+
+@pytest.fixture
+def seed(sessions: Sessions) -> Seed:
+    return Seed(sessions)
+
+
+def _link(name: str, state: BreakerState, **values: object) -> ChainLink:
+    return ChainLink(name, "vlm", TargetStatus(f"{name}@host", state, **values))  # type: ignore[arg-type]
+
+
+def test_a_parked_document_names_who_cools_until_when(seed: Seed, sessions: Sessions) -> None:
+    until = datetime.now(UTC) + timedelta(seconds=40)
+    document = seed.document("/handbook/ch4.pdf")
+    run = seed.run(document, "parked", resume_at=until, page_count=3)
+    for number in (1, 2, 3):
+        seed.page(run, number, "")
+    seed.units(run, "parse", [0])
+    seed.units(run, "describe", [1, 2])
+    seed.units(run, "describe", [3], "parked")
+    chain = [
+        _link("vision", BreakerState.OPEN, until=until.timestamp(), kind="ttft_timeout", failures=3),
+        _link("vision-cloud", BreakerState.DISABLED),
+    ]
+
+    found = why(sessions, str(document), chains={Stage.DESCRIBE: chain})
+
+    clock = until.astimezone().strftime("%H:%M:%S")
+    assert found.lines == [
+        "/handbook/ch4.pdf is parked at describe, 2 of 3 pages done.",
+        f"All targets of vlm are away: vision until {clock} (ttft_timeout, 3rd time), vision-cloud (disabled).",
+        f"It goes on by itself; the next try is at {clock}.",
+    ]
+    assert found.commands[0] == "tidegate targets reset vision"
+    assert "tidegate targets enable vision-cloud" in found.commands
+
+
+def test_a_queued_document_says_how_many_are_ahead_and_who_is_missing(seed: Seed, sessions: Sessions) -> None:
+    for number in range(3):
+        seed.run(seed.document(f"/{number}"))
+    urgent = seed.document("/urgent")
+    seed.run(urgent, priority=9)
+
+    last = why(sessions, "/2")
+
+    assert last.lines[0] == "/2 is queued; 3 documents of its collection are ahead of it."
+    assert "No worker takes from parse." in last.lines
+    assert "tidegate worker --queues parse" in last.commands
+    assert why(sessions, "/urgent").lines[0] == "/urgent is queued; it is the next."
+
+
+@pytest.mark.parametrize(
+    ("kind", "command"),
+    [
+        ("password_required", "tidegate enqueue '/my file.pdf' --password P"),
+        ("chain_exhausted", "tidegate requeue --document"),
+        ("poison", "tidegate requeue --document"),
+    ],
+)
+def test_a_failure_names_the_command_that_helps(seed: Seed, sessions: Sessions, kind: str, command: str) -> None:
+    run = seed.run(seed.document("/my file.pdf"), "failed", failure_kind=kind, failure_detail="because")
+    seed.units(run, "parse", [0], "failed")
+
+    found = why(sessions, "/my file.pdf")
+
+    assert found.lines[0] == f"/my file.pdf failed at parse. {kind}: because"
+    assert found.commands[0].startswith(command)
+
+
+def test_the_last_failed_calls_are_quoted_once_a_target_and_kind(seed: Seed, sessions: Sessions) -> None:
+    run = seed.run(seed.document("/a"), "running")
+    seed.units(run, "describe", [1], "leased")
+    for _ in range(3):
+        seed.attempt(run, "describe", target="a@h", preset="vision", outcome="failed", kind="overloaded", message="503")
+
+    found = why(sessions, "/a")
+
+    assert len(found.failures) == 1
+    assert sum("vision failed at" in line and "overloaded: 503" in line for line in found.lines) == 1
+
+
+@pytest.mark.parametrize("state", ["queued", "running", "parked", "done", "empty", "failed", "cancelled"])
+def test_every_state_is_explained(seed: Seed, sessions: Sessions, state: str) -> None:
+    seed.run(seed.document("/a"), state)
+    found = why(sessions, "/a").to_json()
+    assert found["lines"][0].startswith("/a ")
+    assert found["state"] == state

@@ -31,7 +31,7 @@ __all__ = ["read"]
 
 _ARCHIVES = frozenset({media.DOCX, media.PPTX, media.XLSX, media.ODT, media.ODS, media.ODP, media.EPUB})
 _SLIDE_MARK = "TIDEGATESLIDE"
-_SLIDE = re.compile(rf"^{_SLIDE_MARK}\d+$\n?", re.MULTILINE)
+_SLIDE = re.compile(rf"^{_SLIDE_MARK}(\d+)$\n?", re.MULTILINE)
 # "\!" before "[" is how slides come: their images are escaped as if they were text.
 _IMAGE = re.compile(r"\\?!\[((?:[^\]\\]|\\.)*)\]\(([^()\s]*(?:\([^()\s]*\)[^()\s]*)*)\)")
 _NUMBERED = re.compile(r"image_(\d+)\.\w+$")
@@ -51,14 +51,18 @@ class _Images:
     seen: set[bytes] = field(default_factory=set)
     taken: int = 0
 
-    def at(self, target: str) -> bytes | None:
+    def at(self, target: str, slide: int) -> bytes | None:
         """The bytes of the image that a Markdown reference names; None when it is outside the file."""
         if target.startswith("data:"):
             return _inline(target)
         if numbered := _NUMBERED.search(target):
-            index = int(numbered.group(1))
             by_index = {image.get("image_index"): image.get("data") for image in self.found}
-            return by_index.get(index)
+            return by_index.get(int(numbered.group(1)))
+        # Slides name their parts instead of numbering them; their images come in the order of the references.
+        here = next((image for image in self.found if slide and image.get("page_number") == slide), None)
+        if here is not None:
+            self.found.remove(here)
+            return here.get("data")
         return None
 
     def page_file(self, data: bytes, number: int) -> PageFile | None:
@@ -175,8 +179,8 @@ def _clean_title(title: object) -> str | None:
 def _pages(markdown: str, images: _Images, job: Job) -> Iterator[ParsedPage]:
     """Sections and images in the order of the document, numbered through."""
     number = 1
-    for slide in _SLIDE.split(markdown):
-        for text, image in _parts(slide, images):
+    for slide, content in _slides_of(markdown):
+        for text, image in _parts(content, slide, images):
             for section in sections(_NEEDLESS_ESCAPE.sub(r"\1", text)):
                 if section.strip():
                     yield text_page(_checked(number, job), section, TextFormat.MARKDOWN)
@@ -193,14 +197,22 @@ def _checked(number: int, job: Job) -> int:
     return number
 
 
-def _parts(markdown: str, images: _Images) -> Iterator[tuple[str, bytes | None]]:
+def _slides_of(markdown: str) -> Iterator[tuple[int, str]]:
+    """The number and text of each slide; 0 for what stands outside any."""
+    first, *rest = _SLIDE.split(markdown)
+    yield 0, first
+    for number, content in zip(rest[::2], rest[1::2], strict=True):
+        yield int(number), content
+
+
+def _parts(markdown: str, slide: int, images: _Images) -> Iterator[tuple[str, bytes | None]]:
     """Cut the text after each image that the file holds; where it stood, its description stays."""
     start = 0
     text = ""
     for match in _IMAGE.finditer(markdown):
         text += markdown[start : match.start()] + _mention(match)
         start = match.end()
-        data = images.at(match.group(2))
+        data = images.at(match.group(2), slide)
         if data is not None and _is_worth(data, images.job):
             yield text, data
             text = ""

@@ -17,14 +17,18 @@ def sections(markdown: str, max_chars: int = MAX_SECTION_CHARS) -> Iterator[str]
     """Cut Markdown at block boundaries, before headings where it can; a longer block is cut by its own rules."""
     current: list[str] = []
     size = 0
+    only_headings = True
     for block in blocks(markdown):
-        pieces = cut(block, max_chars, len)
+        # A long block begins under its heading, not on the next page.
+        room = max_chars - size if only_headings and size < max_chars // 2 else max_chars
+        pieces = cut(block, room, len)
         begins = block.kind is BlockKind.HEADING and size > _FULL_ENOUGH * max_chars
         for piece in pieces:
             if current and (begins or size + len(piece) + 2 > max_chars):
                 yield "\n\n".join(current)
-                current, size = [], 0
+                current, size, only_headings = [], 0, True
             current.append(piece)
+            only_headings = only_headings and block.kind is BlockKind.HEADING
             size += len(piece) + 2
             begins = False
     if current:

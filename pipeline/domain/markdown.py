@@ -243,29 +243,30 @@ def _smaller(unit: str, frame: _Frame) -> Iterator[str]:
             for part in parts:
                 yield from [part] if frame.fits(part) else _smaller(part, frame)
             return
-    while unit:
-        size = _longest(unit, frame)
-        yield unit[:size]
-        unit = unit[size:]
+    at = 0
+    while at < len(unit):
+        end = _longest(unit, at, frame)
+        yield unit[at:end]
+        at = end
 
 
-def _longest(word: str, frame: _Frame) -> int:
-    """How many characters of an unbroken text fit; at least 1."""
-    low, high = 1, 2
-    while high < len(word) and frame.fits(word[:high]):
-        low, high = high, high * 2
-    high = min(high, len(word) + 1)
+def _longest(text: str, at: int, frame: _Frame) -> int:
+    """Where the longest part that begins at ``at`` and fits ends; it has at least one character."""
+    low, high = at + 1, at + 2
+    while high < len(text) and frame.fits(text[at:high]):
+        low, high = high, at + 2 * (high - at)
+    high = min(high, len(text) + 1)
     while high - low > 1:
         middle = (low + high) // 2
-        if frame.fits(word[:middle]):
+        if frame.fits(text[at:middle]):
             low = middle
         else:
             high = middle
     # A mark belongs to the letter before it.
-    size = low
-    while 1 < size < len(word) and unicodedata.combining(word[size]):
-        size -= 1
-    return size if size > 1 else low
+    end = low
+    while at + 1 < end < len(text) and unicodedata.combining(text[end]):
+        end -= 1
+    return end if end > at + 1 else low
 
 
 def _items(lines: Sequence[str]) -> Iterator[str]:

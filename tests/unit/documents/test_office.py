@@ -75,6 +75,54 @@ def test_an_image_inside_an_html_page_is_a_page(make_job: MakeJob) -> None:
     assert data[:40] not in pages[0].text + pages[2].text
 
 
+def pptx(*slides: str, image: bytes) -> bytes:
+    """The least that is a presentation: each slide's one shape, and a picture on the first."""
+    main = 'xmlns:p="http://schemas.openxmlformats.org/presentationml/2006/main"'
+    art = 'xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main"'
+    rel = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    package = "http://schemas.openxmlformats.org/package/2006"
+    office = "application/vnd.openxmlformats-officedocument.presentationml"
+    numbers = range(1, len(slides) + 1)
+    ids = "".join(f'<p:sldId id="{255 + n}" r:id="rId{n}"/>' for n in numbers)
+    links = "".join(f'<Relationship Id="rId{n}" Type="{rel}/slide" Target="slides/slide{n}.xml"/>' for n in numbers)
+    picture = (
+        '<p:pic><p:nvPicPr><p:cNvPr id="4" name="P" descr="the board"/><p:cNvPicPr/><p:nvPr/></p:nvPicPr><p:blipFill>'
+        '<a:blip r:embed="rId5"/></p:blipFill><p:spPr><a:xfrm><a:off x="1" y="1"/><a:ext cx="9" cy="9"/></a:xfrm>'
+        "</p:spPr></p:pic>"
+    )
+    files: dict[str, str | bytes] = {
+        "[Content_Types].xml": f'<Types xmlns="{package}/content-types">'
+        '<Default Extension="png" ContentType="image/png"/>'
+        f'<Override PartName="/ppt/presentation.xml" ContentType="{office}.presentation.main+xml"/></Types>',
+        "_rels/.rels": f'<Relationships xmlns="{package}/relationships"><Relationship Id="rId1" '
+        f'Type="{rel}/officeDocument" Target="ppt/presentation.xml"/></Relationships>',
+        "ppt/presentation.xml": f'<p:presentation {main} xmlns:r="{rel}"><p:sldIdLst>{ids}</p:sldIdLst>'
+        "</p:presentation>",
+        "ppt/_rels/presentation.xml.rels": f'<Relationships xmlns="{package}/relationships">{links}</Relationships>',
+        "ppt/slides/_rels/slide1.xml.rels": f'<Relationships xmlns="{package}/relationships"><Relationship Id="rId5" '
+        f'Type="{rel}/image" Target="../media/image1.png"/></Relationships>',
+        "ppt/media/image1.png": image,
+    }
+    for number, words in zip(numbers, slides, strict=True):
+        shape = (
+            '<p:sp><p:nvSpPr><p:cNvPr id="1" name="T"/><p:cNvSpPr/><p:nvPr/></p:nvSpPr><p:spPr/><p:txBody>'
+            f"<a:p><a:r><a:t>{words}</a:t></a:r></a:p></p:txBody></p:sp>"
+        )
+        tree = f"<p:cSld><p:spTree>{shape}{picture if number == 1 else ''}</p:spTree></p:cSld>"
+        files[f"ppt/slides/slide{number}.xml"] = f'<p:sld {main} {art} xmlns:r="{rel}">{tree}</p:sld>'
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return out.getvalue()
+
+
+def test_slides_are_pages_with_their_pictures_after_them(make_job: MakeJob) -> None:
+    _, pages = parsed(make_job, pptx("Costs 5% &amp; more", "Second", image=notice_png()), media.PPTX)
+    assert [page.text for page in pages] == ["## Costs 5% & more\n\n[Image: the board]", "", "## Second"]
+    assert pages[1].image is not None
+
+
 def test_xml_is_text_under_the_names_of_its_tags(make_job: MakeJob) -> None:
     title, (only,) = parsed(
         make_job,

@@ -22,6 +22,7 @@ from pipeline.domain.errors import ConfigError, ServiceUnavailable, TidegateErro
 from pipeline.domain.text import safe_text
 
 __all__ = [
+    "Engine",
     "Session",
     "Sessions",
     "database_name",

@@ -106,6 +106,7 @@ class FallbackRegistry:
 
     async def _either(self, redis: Callable[[], Awaitable[T]], local: Callable[[], Awaitable[T]]) -> T:
         if self._retry_at is not None and self._monotonic() < self._retry_at:
+            await self._switches_are_read()
             return await local()
         retrying = self._retry_at is not None
         if retrying:
@@ -126,12 +127,14 @@ class FallbackRegistry:
         self._retry_at = self._monotonic() + self._retry_s
         if first:
             self._on_degraded(reason)
-        if first or retrying:
-            self._reading = asyncio.ensure_future(self._read_switches())
-        # Operations that fail together read the switches once, and none goes on without them.
-        if self._reading is not None:
+        if self._switches is not None and (first or retrying):
+            self._reading = asyncio.ensure_future(self._read_switches(self._switches))
+        await self._switches_are_read()
+
+    async def _switches_are_read(self) -> None:
+        """Operations that find Redis away together read the switches once, and none goes on without them."""
+        if self._reading is not None and not self._reading.done():
             await asyncio.shield(self._reading)
 
-    async def _read_switches(self) -> None:
-        if self._switches is not None:
-            self._local.replace_disabled(await self._switches())
+    async def _read_switches(self, switches: Switches) -> None:
+        self._local.replace_disabled(await switches())

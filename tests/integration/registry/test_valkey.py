@@ -1,0 +1,253 @@
+"""The cooldown registry on a real server: the shared suite, and what only a real server shows."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from multiprocessing.connection import Connection
+from typing import Any
+
+import pytest
+import redis as sync_redis
+from redis.asyncio import Redis
+
+from pipeline.domain.call import SkipReason
+from pipeline.failover.kinds import FailureKind
+from pipeline.failover.memory import MemoryRegistry
+from pipeline.failover.registry import Admitted, Refused, Report, Verdict
+from pipeline.failover.target import CooldownPolicy, Target
+from pipeline.registry import FallbackRegistry, RedisRegistry, connect_to
+from tests.unit.failover.fakes import target
+from tests.unit.failover.registry_suite import Bench, RegistrySuite
+from tests.unit.failover.test_registries import redis_bench
+
+FAILED = Report(Verdict.FAILURE, FailureKind.CONNECT)
+SUCCESS = Report(Verdict.SUCCESS)
+QUICK = CooldownPolicy(cooldown_s=0.2, jitter=0.0)
+
+
+def registry_at(url: str, **settings: Any) -> RedisRegistry:
+    settings.setdefault("timeout_s", 5.0)
+    return RedisRegistry(connect_to(url, settings["timeout_s"]), "tidegate:test", rng=lambda: 0.5, **settings)
+
+
+class TestRedisRegistryOnValkey(RegistrySuite):
+    @pytest.fixture
+    async def bench(self, valkey_url: str) -> AsyncIterator[Bench]:
+        async with Redis.from_url(valkey_url, decode_responses=True) as client:
+            yield redis_bench(client)
+
+
+@pytest.fixture
+async def registry(valkey_url: str) -> AsyncIterator[RedisRegistry]:
+    registry = registry_at(valkey_url)
+    yield registry
+    await registry.aclose()
+
+
+async def test_times_are_the_servers(registry: RedisRegistry, valkey_url: str) -> None:
+    a = target("a")
+    admission = await registry.admit(a)
+    assert isinstance(admission, Admitted)
+    with sync_redis.Redis.from_url(valkey_url) as client:
+        seconds, micros = client.time()
+    assert 0 <= seconds + micros / 1e6 - admission.permit.admitted_at < 1
+    result = await registry.report(a, admission.permit, FAILED)
+    assert result.until is not None
+    assert result.until - admission.permit.admitted_at == pytest.approx(30, abs=1)
+
+
+async def test_a_cooldown_ends_by_the_servers_clock(registry: RedisRegistry) -> None:
+    a = target("a", cooldown=QUICK)
+    admission = await registry.admit(a)
+    assert isinstance(admission, Admitted)
+    await registry.report(a, admission.permit, FAILED)
+    assert isinstance(await registry.admit(a), Refused)
+    await asyncio.sleep(0.25)
+    probe = await registry.admit(a)
+    assert isinstance(probe, Admitted)
+    assert probe.permit.probe
+
+
+async def test_fifty_callers_at_once_get_exactly_one_probe_every_time(registry: RedisRegistry) -> None:
+    for trial in range(20):
+        a = target(f"a{trial}", cooldown=CooldownPolicy(cooldown_s=0.001, jitter=0.0))
+        admission = await registry.admit(a)
+        assert isinstance(admission, Admitted)
+        await registry.report(a, admission.permit, FAILED)
+        await asyncio.sleep(0.005)
+        admissions = await asyncio.gather(*(registry.admit(a) for _ in range(50)))
+        assert sum(isinstance(each, Admitted) for each in admissions) == 1
+
+
+async def test_lost_scripts_and_lost_keys_are_normal(registry: RedisRegistry, valkey_url: str) -> None:
+    a = target("a")
+    admission = await registry.admit(a)
+    assert isinstance(admission, Admitted)
+    with sync_redis.Redis.from_url(valkey_url) as client:
+        client.script_flush()
+        client.flushall()
+    assert not await registry.renew(admission.permit)
+    assert (await registry.report(a, admission.permit, FAILED)).opened
+
+
+async def test_a_flushed_server_forgets_no_kill_switch(valkey_url: str) -> None:
+    a = target("a")
+
+    async def switches() -> set[str]:
+        return {a.key}
+
+    registry = registry_at(valkey_url, switches=switches)
+    assert await registry.admit(a) == Refused(SkipReason.DISABLED)
+    with sync_redis.Redis.from_url(valkey_url) as client:
+        client.flushall()
+    assert await registry.admit(a) == Refused(SkipReason.DISABLED)
+    await registry.aclose()
+
+
+async def test_a_connection_that_the_server_closed_is_replaced_without_a_word(
+    registry: RedisRegistry, valkey_url: str
+) -> None:
+    a = target("a")
+    await registry.admit(a)
+    with sync_redis.Redis.from_url(valkey_url) as client:
+        client.client_kill_filter(_type="normal", skipme=True)
+    assert isinstance(await registry.admit(a), Admitted)
+
+
+async def test_a_call_that_gives_up_on_its_answer_does_not_hand_it_to_the_next(valkey_url: str) -> None:
+    registry = registry_at(valkey_url)
+    a, b = target("a"), target("b", max_parallel=1)
+    with sync_redis.Redis.from_url(valkey_url) as client:
+        await registry.admit(a)
+        client.execute_command("CLIENT", "PAUSE", "300", "ALL")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(registry.statuses([a, a, a]), 0.05)
+    assert isinstance(await registry.admit(b), Admitted)
+    assert await registry.admit(b) == Refused(SkipReason.FULL)
+    await registry.aclose()
+
+
+async def test_a_paused_server_costs_a_call_no_more_than_the_bound(valkey_url: str) -> None:
+    said: list[str] = []
+    redis = registry_at(valkey_url, timeout_s=0.25)
+    registry = FallbackRegistry(
+        redis,
+        MemoryRegistry(time.time, lambda: 0.5),
+        monotonic=time.monotonic,
+        on_degraded=said.append,
+        on_restored=lambda: said.append("restored"),
+        retry_s=0.6,
+    )
+    a = target("a")
+    await registry.statuses([a])
+    with sync_redis.Redis.from_url(valkey_url) as client:
+        client.execute_command("CLIENT", "PAUSE", "900", "ALL")
+    began = time.monotonic()
+    admission = await registry.admit(a)
+    assert isinstance(admission, Admitted)
+    await registry.report(a, admission.permit, SUCCESS)
+    assert time.monotonic() - began < 0.25 + 0.15
+    assert said == ["Redis did not answer within 0.25 s"]
+    while said[-1] != "restored":
+        await asyncio.sleep(0.05)
+        await registry.statuses([a])
+        assert time.monotonic() - began < 10
+    assert said == ["Redis did not answer within 0.25 s", "restored"]
+    await registry.aclose()
+
+
+async def test_nobody_at_the_other_end_is_found_out_at_once() -> None:
+    said: list[str] = []
+    registry = FallbackRegistry(
+        registry_at("redis://127.0.0.1:1/0", timeout_s=0.25),
+        MemoryRegistry(time.time, lambda: 0.5),
+        monotonic=time.monotonic,
+        on_degraded=said.append,
+        on_restored=lambda: None,
+    )
+    assert isinstance(await registry.admit(target("a")), Admitted)
+    assert len(said) == 1
+    await registry.aclose()
+
+
+def test_each_event_loop_has_its_own_connection(valkey_url: str) -> None:
+    registry = registry_at(valkey_url)
+
+    async def use() -> None:
+        assert isinstance(await registry.admit(target("a")), Admitted)
+        await registry.aclose()
+
+    asyncio.run(use())
+    asyncio.run(use())
+
+
+# --- real processes -------------------------------------------------------------------------------------------------
+
+SHARED = target("shared", max_parallel=3, cooldown=QUICK)
+
+
+def _in_a_process(url: str, work: str, parent: Connection) -> None:
+    async def run() -> None:
+        registry = registry_at(url, permit_ttl_s=1.0)
+        if work == "fail":
+            admission = await registry.admit(SHARED)
+            assert isinstance(admission, Admitted)
+            await registry.report(SHARED, admission.permit, FAILED)
+            parent.send("failed")
+        else:
+            admissions = [await registry.admit(SHARED) for _ in range(4)]
+            parent.send([isinstance(admission, Admitted) for admission in admissions])
+            parent.recv()
+        await registry.aclose()
+
+    asyncio.run(run())
+
+
+Start = Callable[[str], tuple[Any, Any]]
+
+
+@pytest.fixture
+def start(valkey_url: str) -> Iterator[Start]:
+    """Starts a process with some work; returns it and what it says."""
+    context, started = multiprocessing.get_context("spawn"), []
+
+    def start(work: str) -> tuple[Any, Any]:
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_in_a_process, args=(valkey_url, work, theirs))
+        process.start()
+        theirs.close()
+        started.append((process, ours))
+        return process, ours.recv()
+
+    yield start
+    for process, ours in started:
+        process.kill()
+        process.join(30)
+        process.close()
+        ours.close()
+
+
+async def test_a_cooldown_set_by_one_process_holds_in_another_at_its_next_call(
+    start: Start, registry: RedisRegistry
+) -> None:
+    slow = Target(SHARED.key, SHARED.preset, SHARED.model)
+    assert isinstance(await registry.admit(slow), Admitted)
+    _, answer = await asyncio.to_thread(start, "fail")
+    assert answer == "failed"
+    status = (await registry.statuses([slow]))[0]
+    assert status.failures == 1
+    assert status.state in ("open", "half_open")
+
+
+async def test_a_killed_process_gives_its_permits_back_by_itself(start: Start, registry: RedisRegistry) -> None:
+    process, answer = await asyncio.to_thread(start, "hold")
+    assert answer == [True, True, True, False]
+    assert await registry.admit(SHARED) == Refused(SkipReason.FULL)
+    process.kill()
+    await asyncio.to_thread(process.join, 30)
+    await asyncio.sleep(1.1)
+    assert (await registry.statuses([SHARED]))[0].in_flight == 0
+    assert isinstance(await registry.admit(SHARED), Admitted)

@@ -243,7 +243,7 @@ def notice_png() -> bytes:
 
 def _png(image: Image.Image) -> bytes:
     out = io.BytesIO()
-    image.save(out, "PNG", optimize=True)
+    image.save(out, "PNG", compress_level=9)
     return out.getvalue()
 
 

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from examples.make import handbook_pdf, notice_png, rota_docx
+from examples.make import HERE, handbook_pdf, rota_docx
 from pipeline.documents import media
 from pipeline.documents.sniff import sniff
 from pipeline.domain.errors import RejectedInput
+
+NOTICE = (HERE / "slipway-notice.png").read_bytes()
 
 
 def told(tmp_path: Path, name: str, content: bytes | str) -> str:
@@ -48,7 +50,7 @@ def ole(*streams: str) -> bytes:
 def test_a_name_does_not_change_what_the_bytes_say(tmp_path: Path, name: str) -> None:
     assert told(tmp_path, name, handbook_pdf()) == media.PDF
     assert told(tmp_path, name, rota_docx()) == media.DOCX
-    assert told(tmp_path, name, notice_png()) == "image/png"
+    assert told(tmp_path, name, NOTICE) == "image/png"
 
 
 def test_a_pdf_may_have_some_bytes_before_it(tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ _block = st.one_of(
 _pages = st.lists(st.lists(_block, max_size=5).map("\n\n".join), min_size=1, max_size=2)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(pages=_pages, limit=st.integers(12, 90))
 def test_chunks_are_within_the_limit_lose_no_word_and_are_the_same_every_time(pages: list[str], limit: int) -> None:
     # Each table its own header: one that repeats over a page break is dropped, and rightly.

@@ -23,6 +23,7 @@ from pipeline.domain.call import SkipReason
 from pipeline.domain.errors import (
     ChainExhausted,
     ChildDied,
+    DeadlineExceeded,
     Failure,
     PermitWaitExceeded,
     RejectedInput,
@@ -290,6 +291,9 @@ class Ingest:
         match error:
             case ChainExhausted():
                 self._exhausted(unit, error, report)
+            case DeadlineExceeded():
+                # Slow is busy: what was tried and left out is on the attempts; the unit is tried again later.
+                self._exhausted(unit, ChainExhausted(error.role, error.tries, error.skipped, None, True), report)
             case RejectedInput():
                 self._fail(unit, error.failure, 0, report)
             case ChildDied():

@@ -7,6 +7,7 @@ from pathlib import Path
 from PIL import Image
 from sqlalchemy import func, select
 
+from pipeline.domain.errors import DeadlineExceeded
 from pipeline.domain.run import RunState
 from pipeline.domain.unit import Stage, UnitState, When
 from pipeline.failover.kinds import FailureKind
@@ -127,6 +128,15 @@ def test_an_exhausted_chain_parks_the_run_and_waking_goes_on_at_that_unit(harnes
     assert run.state == RunState.DONE
     assert run.parked_since is None
     assert len(harness.formatter.calls) == formatted
+
+
+def test_a_call_that_runs_out_of_time_is_parked_and_not_failed(harness: Harness, note: Path) -> None:
+    harness.formatter.acts.append(DeadlineExceeded("vlm_formatter", 300.0))
+    (document,) = harness.enqueue(note)
+    harness.drive()
+    run = harness.run(document.run)
+    assert run.state == RunState.PARKED
+    assert run.resume_at is not None
 
 
 def test_a_unit_that_every_target_rejects_fails_the_run_and_keeps_the_other_pages(harness: Harness, note: Path) -> None:

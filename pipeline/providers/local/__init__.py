@@ -1,7 +1,10 @@
 """Local models that do real work offline: OCR, layout, retrieval cues, extraction, embeddings.
 
-Importing this package loads no model; see ``catalog`` for the names and what each takes.
+Importing this package loads no model, and only the catalog of their names: what runs them is imported when it is
+asked for.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from pipeline.providers.local.catalog import (
     EMBEDDING_DIM,
@@ -14,8 +17,10 @@ from pipeline.providers.local.catalog import (
     default_max_parallel,
     default_pool_size,
 )
-from pipeline.providers.local.embeddings import count_tokens
-from pipeline.providers.local.upstream import LocalUpstream
+
+if TYPE_CHECKING:
+    from pipeline.providers.local.embeddings import count_tokens
+    from pipeline.providers.local.upstream import LocalUpstream
 
 __all__ = [
     "EMBEDDING_DIM",
@@ -30,3 +35,15 @@ __all__ = [
     "default_max_parallel",
     "default_pool_size",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "LocalUpstream":
+        from pipeline.providers.local.upstream import LocalUpstream
+
+        return LocalUpstream
+    if name == "count_tokens":
+        from pipeline.providers.local.embeddings import count_tokens
+
+        return count_tokens
+    raise AttributeError(name)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -24,6 +25,7 @@ __all__ = ["ChildPool"]
 
 _CHILD_MODULE = "pipeline.providers.local.child"
 _KILL_WAIT_S = 5.0
+_EXIT_WAIT_S = 1.0
 
 
 class ChildPool:
@@ -117,11 +119,8 @@ class ChildPool:
                 FailureKind.TIMEOUT, f"a local model gave no answer in {self._job_timeout_s:g} s"
             ) from None
         except (OSError, EOFError, orjson.JSONDecodeError):
-            _kill(child)
-            code = await child.wait()
-            raise UpstreamFailure(
-                FailureKind.SERVER_ERROR, f"the process of a local model died ({_how(code)})"
-            ) from None
+            cause = await self._cause(child)
+            raise UpstreamFailure(FailureKind.SERVER_ERROR, f"the process of a local model died ({cause})") from None
         finally:
             if healthy and not self._closed:
                 self._idle.append(child)
@@ -153,6 +152,16 @@ class ChildPool:
             ) from refused
         self._children.add(child)
         return child
+
+    @staticmethod
+    async def _cause(child: asyncio.subprocess.Process) -> str:
+        """How a child whose pipe closed came to its end; one that only talks nonsense is ended here."""
+        try:
+            async with asyncio.timeout(_EXIT_WAIT_S):
+                code = await child.wait()
+        except TimeoutError:
+            return "it broke off in mid-answer"
+        return f"signal {-code}" if code < 0 else f"exit code {code}"
 
     async def _bury(self, child: asyncio.subprocess.Process) -> None:
         _kill(child)
@@ -188,10 +197,7 @@ def _environment(threads: int) -> dict[str, str]:
 
 
 def _kill(child: asyncio.subprocess.Process) -> None:
+    # Not child.kill(): that reaps a child that is dead already, and asyncio then reports an exit code of 255.
     if child.returncode is None:
         with contextlib.suppress(ProcessLookupError):
-            child.kill()
-
-
-def _how(code: int) -> str:
-    return f"signal {-code}" if code < 0 else f"exit code {code}"
+            os.kill(child.pid, signal.SIGKILL)

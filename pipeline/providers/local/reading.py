@@ -166,13 +166,14 @@ def _gutter(cells: list[_Cell]) -> tuple[float, float, float] | None:
     if len(cells) < 2 * _MIN_COLUMN_CELLS:
         return None
     unit = _body_height(cells)
+    reach = 0.6 * unit  # the detector draws some boxes longer than their line
     ordered = sorted(cells, key=lambda c: c.cy)
     best: tuple[float, float, float] | None = None
     best_score = 0
     for x in sorted({round(c.x1 + 0.1 * unit) for c in cells}):
         band: list[_Cell] = []
         for cell in [*ordered, None]:
-            if cell is not None and not cell.x0 < x < cell.x1:
+            if cell is not None and not _crosses(cell, x, reach):
                 band.append(cell)
                 continue
             score = _parted(band, x)
@@ -180,6 +181,11 @@ def _gutter(cells: list[_Cell]) -> tuple[float, float, float] | None:
                 best, best_score = (x, band[0].cy, band[-1].cy), score
             band = []
     return best
+
+
+def _crosses(cell: _Cell, x: float, reach: float) -> bool:
+    spare = min(reach, 0.2 * (cell.x1 - cell.x0))
+    return cell.x0 + spare < x < cell.x1 - spare
 
 
 def _parted(band: list[_Cell], x: float) -> int:
@@ -193,7 +199,8 @@ def _parted(band: list[_Cell], x: float) -> int:
     shorter = min(left[-1].y1 - left[0].y0, right[-1].y1 - right[0].y0)
     if bottom - top < 0.5 * shorter:
         return 0
-    return min(sum(len(c.text) for c in left), sum(len(c.text) for c in right))
+    # Scraps like a page's number below both columns don't count, or they would draw the strip to one side.
+    return min(sum(len(c.text) for c in side if len(c.text) > 4) for side in (left, right))
 
 
 def _independent(left: list[_Cell], right: list[_Cell]) -> bool:

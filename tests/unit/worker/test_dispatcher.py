@@ -1,0 +1,68 @@
+import threading
+
+from pipeline.domain.errors import ServiceUnavailable
+from pipeline.domain.unit import Stage
+from worker.dispatcher import Dispatcher
+
+
+class _Passes:
+    """A dispatch that counts its calls."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self) -> int:
+        self.count += 1
+        return 0
+
+
+def test_many_wakes_are_few_passes_and_none_is_missed() -> None:
+    passes = _Passes()
+    dispatcher = Dispatcher(passes, lambda _: None)
+    with dispatcher.running():
+        for _ in range(1000):
+            dispatcher.wake()
+    assert 1 <= passes.count <= 5
+
+
+def test_the_last_wake_is_served_before_the_end() -> None:
+    passes = _Passes()
+    dispatcher = Dispatcher(passes, lambda _: None)
+    with dispatcher.running():
+        pass
+    assert passes.count == 1
+
+
+def test_what_is_parked_for_a_stage_that_answered_is_woken_before_the_dispatch() -> None:
+    seen: list[str] = []
+
+    def dispatch() -> int:
+        seen.append("dispatch")
+        return 0
+
+    dispatcher = Dispatcher(dispatch, lambda stage: seen.append(stage.value))
+    dispatcher.wake(Stage.FORMAT)
+    dispatcher.wake(Stage.FORMAT)
+    dispatcher.wake()
+    with dispatcher.running():
+        pass
+    assert seen[:2] == ["format", "dispatch"]
+    assert seen.count("format") == 1
+
+
+def test_a_pass_that_fails_leaves_the_next_one_to_work() -> None:
+    worked = threading.Event()
+    errors = [ServiceUnavailable("Redis is away"), RuntimeError("a bug")]
+
+    def dispatch() -> int:
+        if errors:
+            raise errors.pop()
+        worked.set()
+        return 0
+
+    dispatcher = Dispatcher(dispatch, lambda _: None)
+    with dispatcher.running():
+        while not worked.is_set():
+            dispatcher.wake()
+            worked.wait(0.01)
+    assert worked.is_set()

@@ -18,7 +18,6 @@ from pipeline.config.model import Config
 from pipeline.dispatch import DispatchPolicy, Publish, dispatch
 from pipeline.domain.unit import Stage
 from pipeline.failover.target import Chain
-from pipeline.ingest import UnitPolicy
 from pipeline.observe.logging import configure_logging, get_logger
 from pipeline.recipe import EmbedSpace, Recipe, build_recipe
 from pipeline.settings import Settings
@@ -34,6 +33,7 @@ from worker.services import Addresses, find_services
 if TYPE_CHECKING:
     from celery import Celery
 
+    from pipeline.ingest import UnitPolicy
     from pipeline.reconcile import ReconcilePolicy
 
 __all__ = ["ROLE_OF_STAGE", "Container", "open_container"]
@@ -135,6 +135,9 @@ class Container:
 
     @property
     def unit_policy(self) -> UnitPolicy:
+        # What carries out work takes half a second to import, and most commands never do.
+        from pipeline.ingest import UnitPolicy
+
         unit = self.config.unit
         return UnitPolicy(
             lease_s=unit.lease_s,

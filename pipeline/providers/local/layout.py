@@ -22,7 +22,7 @@ _BULLET = re.compile(r"^(\s*)[•●○▪■◦‣·*+–—-][ \t]+(?=\S)|^(\s
 _NUMBERED = re.compile(r"^(\s*)\(?(\d{1,3})[.)][ \t]+(?=\S)")
 _SECTION = re.compile(r"^(\d{1,2}(?:\.\d{1,2}){0,4})\.?[ \t]+(?=[^\W\d_])")
 _HYPHEN_END = re.compile(r"([^\W\d_]+)[-‐]$")
-_CELLS = re.compile(r"\t+| {3,}")
+_CELLS = re.compile(r" {3,}")
 _ENDS = ".!?:;…。！？：；"
 _MIN_HEADED_WIDTH = 40
 _MAX_HEADING = 70
@@ -228,7 +228,8 @@ class _Hyphens:
 def _from_text_layer(text: str) -> str:
     """Markdown from a PDF's text layer: a line a line, mostly without blank lines between paragraphs."""
     cleaned = _cleaned(text)
-    lines = [line.rstrip() for line in cleaned.split("\n")]
+    # Tabs at a line's end are a table row's empty cells.
+    lines = [line.rstrip(" \r") for line in cleaned.split("\n")]
     extents = sorted(_extent(line) for line in lines if line.strip())
     if not extents:
         return ""
@@ -312,12 +313,14 @@ def _heading(line: str, before: str, after: str, width: int) -> str:
 def _table_at(lines: Sequence[str], at: int) -> tuple[str, int]:
     """A table that starts at a line, told by tabs or wide gaps, and how many lines it takes; nothing when none does."""
     grid: list[list[str]] = []
+    least = 2 if "\t" in lines[at] else 3
     for line in lines[at:]:
-        cells = [cell.strip() for cell in _CELLS.split(line.strip())]
+        # A text layer parts cells by one tab each, so that an empty cell is two of them; else wide gaps tell.
+        cells = [cell.strip() for cell in (line.split("\t") if "\t" in line else _CELLS.split(line.strip()))]
         if len(cells) < 2 or _BULLET.match(f"{cells[0]} x") or (grid and len(cells) != len(grid[0])):
             break
         grid.append(cells)
-    return (markdown_table(grid), len(grid)) if len(grid) >= 3 else ("", 0)
+    return (markdown_table(grid), len(grid)) if len(grid) >= least else ("", 0)
 
 
 def _lists_together(blocks: Iterable[str]) -> list[str]:

@@ -258,7 +258,9 @@ def _from_text_layer(text: str) -> str:
             continue
         before = paragraph[-1] if paragraph else ""
         line = _folded(line)
-        heading = _heading(line.strip(), before, lines[at] if at < len(lines) else "", width)
+        # A text layer sets headings apart by an empty line on both sides.
+        after = next((following for following in lines[at : at + 2] if following.strip()), "")
+        heading = _heading(line.strip(), before, after, width)
         if heading:
             flush()
             blocks.append(heading)

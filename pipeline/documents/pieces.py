@@ -1,0 +1,88 @@
+"""Words on a page with their boxes: pieces of lines, and rows of pieces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+__all__ = ["CELL_GAP", "Piece", "Row", "adjoins", "overlap", "share_row"]
+
+# In heights of the line: a wider gap parts cells, and more overlap than that makes two pieces neighbours.
+CELL_GAP = 1.25
+_SAME_ROW = 0.5
+
+
+@dataclass(slots=True)
+class Piece:
+    """Words on one line with no wide gap between them; y grows downwards."""
+
+    text: str
+    x0: float
+    y0: float
+    x1: float
+    y1: float
+    words: list[tuple[float, str]] = field(default_factory=list)
+
+    @property
+    def height(self) -> float:
+        return self.y1 - self.y0
+
+    def take(self, other: Piece) -> None:
+        """Go on with ``other``; a raised sign doesn't make the line higher."""
+        if not self.words:
+            self.words = [(self.x0, self.text)]
+        self.words.extend(other.placed_words())
+        self.text = f"{self.text} {other.text}"
+        self.x0, self.x1 = min(self.x0, other.x0), max(self.x1, other.x1)
+        if other.height > 0.8 * self.height:
+            self.y0, self.y1 = min(self.y0, other.y0), max(self.y1, other.y1)
+
+    def placed_words(self) -> list[tuple[float, str]]:
+        """Where each word begins, and the word."""
+        return self.words or [(self.x0, self.text)]
+
+
+@dataclass(slots=True)
+class Row:
+    """Pieces that stand side by side."""
+
+    pieces: list[Piece] = field(default_factory=list)
+
+    @property
+    def x0(self) -> float:
+        return min(piece.x0 for piece in self.pieces)
+
+    @property
+    def x1(self) -> float:
+        return max(piece.x1 for piece in self.pieces)
+
+    @property
+    def y0(self) -> float:
+        return min(piece.y0 for piece in self.pieces)
+
+    @property
+    def y1(self) -> float:
+        return max(piece.y1 for piece in self.pieces)
+
+    @property
+    def height(self) -> float:
+        return max(piece.height for piece in self.pieces)
+
+
+def adjoins(last: Piece, word: Piece) -> bool:
+    """Whether a word goes on with the piece before it."""
+    height = max(last.height, word.height, 1.0)
+    gap = max(word.x0 - last.x1, last.x0 - word.x1)
+    # Raised and lowered signs overlap their line a little; the next line does not.
+    return gap <= CELL_GAP * height and overlap(last, word) > 0.15 * min(last.height, word.height)
+
+
+def overlap(one: Piece, other: Piece) -> float:
+    """How much of their heights two pieces share, in points; negative when one is below the other."""
+    return min(one.y1, other.y1) - max(one.y0, other.y0)
+
+
+def share_row(one: Piece, other: Piece) -> bool:
+    """Whether two pieces stand side by side."""
+    return overlap(one, other) >= _SAME_ROW * min(one.height, other.height) and (
+        one.x1 <= other.x0 or other.x1 <= one.x0
+    )

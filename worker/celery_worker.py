@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from celery import Celery, signals
-from celery.exceptions import SecurityWarning
+from celery.exceptions import CPendingDeprecationWarning, SecurityWarning
 
 from pipeline.observe.logging import get_logger
 from worker.tasks import Tasks, register_tasks
@@ -30,6 +30,8 @@ def work(app: Celery, tasks: Tasks, name: str, queues: Sequence[str], threads: i
     register_tasks(app, tasks)
     # Celery warns of root for the sake of pickled messages; ours are JSON, and hostile files are read by children.
     warnings.simplefilter("ignore", SecurityWarning)
+    # It advises to cancel what runs when the broker is lost; our work does not depend on the broker.
+    warnings.simplefilter("ignore", CPendingDeprecationWarning)
 
     def ready(**_: Any) -> None:
         log.info("worker.started", name=name, queues=list(queues), threads=threads)

@@ -126,6 +126,11 @@ class EventLog:
             self._metrics.runs.labels(RunState.FAILED.value).inc()
             self._log.error("run.finished", run=run_id, state=RunState.FAILED.value, detail="chain_exhausted")
 
+    def slices_handed_out(self, count: int) -> int:
+        """Slices went to the broker; returns ``count``."""
+        self._metrics.slices.inc(count)
+        return count
+
     def _is_news(self, run_id: int, state: RunState) -> bool:
         with self._lock:
             if self._ended.get(run_id) is state:

@@ -81,7 +81,7 @@ def make_ingester(
             resumed = wake_parked_runs(container.sessions, watch, [stage], most_units)
             events.runs_resumed(resumed, f"{stage.value} answers again")
 
-    dispatcher = Dispatcher(container.dispatch, wake_parked)
+    dispatcher = Dispatcher(lambda: events.slices_handed_out(container.dispatch()), wake_parked)
     ingest = Ingest(
         sessions=container.sessions,
         shop=shop,

@@ -16,6 +16,7 @@ from pipeline.domain.errors import ServiceUnavailable, TidegateError
 from pipeline.ingest import ChainWatch
 from pipeline.observe.logging import get_logger
 from pipeline.reconcile import Reconciled, ReconcilePolicy, reconcile
+from pipeline.store.blobs import BlobStore
 from pipeline.store.session import Sessions
 from worker.events import EventLog
 from worker.passes import PassReport
@@ -33,6 +34,7 @@ class Beat:
     """
 
     sessions: Sessions
+    blobs: BlobStore
     chains: ChainWatch
     policy: ReconcilePolicy
     dispatch: Callable[[], int]
@@ -71,7 +73,7 @@ class Beat:
             self.tell(PassReport(f"tidegate.{job}", f"{job}:{uuid4().hex[:12]}", outcome, error, runtime_s))
 
     def _reconcile(self) -> str:
-        done = reconcile(self.sessions, self.chains, self.policy)
+        done = reconcile(self.sessions, self.blobs, self.chains, self.policy)
         if done is None:
             return ""
         self.events.runs_resumed(done.resumed, "a target has room again")
@@ -79,7 +81,7 @@ class Beat:
         return _summary(done)
 
     def _dispatch(self) -> str:
-        handed_out = self.dispatch()
+        handed_out = self.events.slices_handed_out(self.dispatch())
         return f"{handed_out} slices handed out" if handed_out else ""
 
 

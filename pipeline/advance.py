@@ -95,7 +95,9 @@ def after_parse(session: Session, run: Run, output: Mapping[str, Any]) -> None:
         run,
         Stage.DESCRIBE,
         [
-            NewUnit(page.number, stage_digest(run.recipe, Stage.DESCRIBE, page.image_digest, page.text_layer))
+            NewUnit(
+                page.number, stage_digest(run.recipe, Stage.DESCRIBE, page.image_digest, format_source(page, None)[1])
+            )
             for page in seen
         ],
     )

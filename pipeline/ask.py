@@ -13,7 +13,7 @@ from pipeline.failover.target import Needs
 from pipeline.failover.upstream import ChatRequest, Message, TextPart
 from pipeline.search import Hit
 from pipeline.stages.ports import ChatModel, estimate_tokens
-from pipeline.stages.prompts import load_prompt
+from pipeline.stages.prompts import delimited, load_prompt
 
 __all__ = ["Answered", "ask"]
 
@@ -57,8 +57,7 @@ async def ask(question: str, hits: Sequence[Hit], answerer: ChatModel, context: 
         return Answered(question, "Nothing was found that could answer this.", [], None, False)
     prompt = load_prompt("answer")
     passages = "\n\n".join(
-        f'<passage number="{number}">\n{_described(hit)}\n{hit.chunk.text}\n</passage>'
-        for number, hit in enumerate(hits, 1)
+        f"[{number}] {_described(hit)}\n{delimited('passage', hit.chunk.text)}" for number, hit in enumerate(hits, 1)
     )
     material = f"{passages}\n\nQuestion: {question}"
     request = ChatRequest(

@@ -17,6 +17,8 @@ from pipeline.domain.run import RunState
 from pipeline.domain.unit import MODEL_STAGES, Stage
 from pipeline.ingest import ChainWatch, UnitPolicy
 from pipeline.store.attempt_sink import close_lost_attempts
+from pipeline.store.blob_rows import sweep_blobs
+from pipeline.store.blobs import BlobStore
 from pipeline.store.retention import RetentionPolicy, sweep
 from pipeline.store.runs import give_up_parked, lock_run, move_run
 from pipeline.store.session import Sessions
@@ -58,7 +60,7 @@ class Reconciled:
     swept: int = 0
 
 
-def reconcile(sessions: Sessions, chains: ChainWatch, policy: ReconcilePolicy) -> Reconciled | None:
+def reconcile(sessions: Sessions, blobs: BlobStore, chains: ChainWatch, policy: ReconcilePolicy) -> Reconciled | None:
     """One pass; None when somebody else is at it (two beats are harmless).
 
     Raises:
@@ -75,7 +77,7 @@ def reconcile(sessions: Sessions, chains: ChainWatch, policy: ReconcilePolicy) -
             done.gave_up = give_up_parked(session, policy.give_up_after_s)
             forget_old_workers(session, _OLD_WORKER_S)
         done.resumed = wake_parked_runs(sessions, chains, MODEL_STAGES, policy.most_units)
-        done.swept = sweep(sessions, policy.retention)
+        done.swept = sweep(sessions, policy.retention) + sweep_blobs(sessions, blobs)
         return done
 
 

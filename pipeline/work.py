@@ -24,7 +24,7 @@ from pipeline.advance import (
 )
 from pipeline.domain.call import Answer, TryRecord
 from pipeline.domain.document import Chunk, Cues, Limits, ParsedDocument, TextFormat
-from pipeline.domain.errors import RejectedInput
+from pipeline.domain.errors import RejectedInput, ServiceUnavailable
 from pipeline.domain.unit import Stage
 from pipeline.failover.records import CallContext
 from pipeline.stages.chunk import chunk
@@ -34,9 +34,10 @@ from pipeline.stages.format import FormatInput, format_page
 from pipeline.stages.parse import parse
 from pipeline.stages.ports import ChatModel, EmbeddingModel
 from pipeline.stages.retrieve import RetrieveInput, retrieve
+from pipeline.store.blob_rows import record_blobs
 from pipeline.store.blobs import BlobStore, StoredBlob
 from pipeline.store.chunks import chunks_of, set_cues, store_vector
-from pipeline.store.pages import insert_pages, note_blobs, page_texts, pages_of
+from pipeline.store.pages import insert_pages, page_texts, pages_of
 from pipeline.store.schema import Collection, Document, Run
 from pipeline.store.session import Session
 from pipeline.store.units import Claimed, Result
@@ -188,10 +189,17 @@ class _Parse:
         if not parsed.document.pages:
             raise RejectedInput("corrupt", "the file holds no pages")
         if parsed.images:
-            note_blobs(session, [(b.digest, b.size_bytes, media_type) for b, media_type in parsed.images.values()])
+            self._keep_images(session, parsed)
         digests = {number: blob.digest for number, (blob, _) in parsed.images.items()}
         insert_pages(session, run.id, parsed.document.pages, digests)
         after_parse(session, run, done.result.output or {})
+
+    def _keep_images(self, session: Session, parsed: _Parsed) -> None:
+        made = record_blobs(session, [(b.digest, b.size_bytes, media_type) for b, media_type in parsed.images.values()])
+        for blob, _ in parsed.images.values():
+            if blob.digest in made and not blob.created and not self.shop.blobs.exists(blob.digest):
+                # The sweep of unused blobs took an old one away after we had found it there.
+                raise ServiceUnavailable("a page image was swept while its document was parsed", "it is parsed again")
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +214,8 @@ class _Describe:
 
     def _job(self, session: Session, run: Run, unit: Claimed, image_digest: str, page: Any) -> Job:
         context = self.shop.context(session, run, unit)
-        number, media_type, text = page.number, page.image_media_type or "image/jpeg", page.text_layer
+        number, media_type = page.number, page.image_media_type or "image/jpeg"
+        _, text = format_source(page, None)
 
         async def work() -> list[Done]:
             image = self.shop.blobs.read(image_digest)

@@ -123,6 +123,7 @@ def run_beat(settings: Settings) -> None:
         shown = PassEvents(container.app, identity.name)
         beat = Beat(
             container.sessions,
+            container.blobs,
             watch,
             container.reconcile_policy,
             container.dispatch,

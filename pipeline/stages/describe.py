@@ -11,7 +11,7 @@ from pipeline.failover.records import CallContext
 from pipeline.failover.target import Needs
 from pipeline.failover.upstream import ChatRequest, ImagePart, Message, Reply, TextPart
 from pipeline.stages.ports import ChatModel, estimate_tokens
-from pipeline.stages.prompts import load_prompt
+from pipeline.stages.prompts import delimited, load_prompt
 
 __all__ = ["VERSION", "DescribeInput", "describe", "refusal_in"]
 
@@ -30,7 +30,7 @@ _REFUSAL_MAX_CHARS = 400
 
 @dataclass(frozen=True, slots=True)
 class DescribeInput:
-    """One page to transcribe; ``text`` is its text layer, believed or not."""
+    """One page to transcribe; ``text`` is its text layer where that can be believed."""
 
     page_number: int
     image: bytes = field(repr=False)
@@ -61,7 +61,7 @@ async def describe(page: DescribeInput, vlm: ChatModel, context: CallContext) ->
         ChainExhausted: No target of the role answered.
     """
     prompt = load_prompt("describe")
-    anchor = f"<text_layer>\n{page.text}\n</text_layer>" if page.text.strip() else "The file has no text layer."
+    anchor = delimited("text_layer", page.text) if page.text.strip() else "The file has no text layer."
     request = ChatRequest(
         stage="describe",
         messages=(

@@ -13,7 +13,7 @@ from pipeline.failover.target import Needs
 from pipeline.failover.upstream import ChatRequest, Message, Reply, TextPart
 from pipeline.stages.describe import refusal_in
 from pipeline.stages.ports import ChatModel, ReplyCheck, estimate_tokens
-from pipeline.stages.prompts import load_prompt
+from pipeline.stages.prompts import delimited, load_prompt
 
 __all__ = ["VERSION", "FormatInput", "format_page", "lost_share"]
 
@@ -71,9 +71,9 @@ async def format_page(page: FormatInput, llm: ChatModel, context: CallContext) -
     prompt = load_prompt("format")
     parts = [f"Document: {page.title}"] if page.title else []
     if page.description:
-        parts.append(f"<description>\n{page.description}\n</description>")
+        parts.append(delimited("description", page.description))
     if page.text.strip():
-        parts.append(f"<text_layer>\n{page.text}\n</text_layer>")
+        parts.append(delimited("text_layer", page.text))
     material = "\n\n".join(parts)
     source = page.text if page.text.strip() else page.description or ""
     request = ChatRequest(

@@ -17,7 +17,7 @@ from pipeline.failover.records import CallContext
 from pipeline.failover.target import Needs
 from pipeline.failover.upstream import ChatRequest, Message, Reply, TextPart
 from pipeline.stages.ports import ChatModel, estimate_tokens
-from pipeline.stages.prompts import load_prompt
+from pipeline.stages.prompts import delimited, load_prompt
 
 __all__ = ["CUES_SCHEMA", "NEIGHBOUR_CHARS", "VERSION", "RetrieveInput", "parse_cues", "retrieve"]
 
@@ -103,9 +103,9 @@ async def retrieve(chunk: RetrieveInput, llm: ChatModel, context: CallContext) -
         [
             f"Document: {chunk.title or 'untitled'}",
             f"Heading: {' > '.join(chunk.heading) or 'none'}",
-            f"<before>\n{chunk.before}\n</before>",
-            f"<chunk>\n{chunk.chunk}\n</chunk>",
-            f"<after>\n{chunk.after}\n</after>",
+            delimited("before", chunk.before),
+            delimited("chunk", chunk.chunk),
+            delimited("after", chunk.after),
         ]
     )
     request = ChatRequest(

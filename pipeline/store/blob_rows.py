@@ -38,7 +38,7 @@ _RECORD_BLOBS = text(
     """
     insert into blob (digest, size_bytes, media_type)
     select * from unnest(cast(:digests as text[]), cast(:sizes as bigint[]), cast(:media_types as text[]))
-    on conflict (digest) do update set size_bytes = blob.size_bytes
+    on conflict (digest) do update set created_at = now()
     returning digest, xmax = 0 as is_new
     """
 )
@@ -48,7 +48,8 @@ def sweep_blobs(sessions: Sessions, blobs: BlobStore, digests: Collection[str] |
     """Delete the blobs that no document, run or page refers to; returns how many.
 
     Args:
-        digests: Only among these; None for a portion of all.
+        digests: Only among these; None for a portion of all that have been unused for an hour, since what has
+            only just been stored is referred to by the transaction that ends its unit.
 
     Raises:
         ServiceUnavailable: Postgres or the store is away; what is left is found by the next sweep.
@@ -60,7 +61,7 @@ def sweep_blobs(sessions: Sessions, blobs: BlobStore, digests: Collection[str] |
 
 
 def _sweep(sessions: Sessions, blobs: BlobStore, digests: list[str] | None) -> int:
-    among = "and blob.digest = any(cast(:digests as text[]))" if digests is not None else ""
+    among = f"and {_OLD}" if digests is None else "and blob.digest = any(cast(:digests as text[]))"
     with sessions.begin() as session:
         # Locked first and looked at again: a reference that was committed in between is seen by the second statement,
         # and none can be added while the lock is held.
@@ -81,6 +82,7 @@ def _sweep(sessions: Sessions, blobs: BlobStore, digests: list[str] | None) -> i
 
 
 _SKIP = " for update skip locked"
+_OLD = "blob.created_at < now() - interval '1 hour'"
 _UNUSED = """
     not exists (select from document where document.blob_digest = blob.digest)
     and not exists (select from run where run.blob_digest = blob.digest)

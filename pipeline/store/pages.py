@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import and_, func, insert, literal, select
-from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.orm import Session, aliased
 
 from pipeline.domain.document import ParsedPage
 from pipeline.domain.unit import Stage, UnitState
-from pipeline.store.schema import Blob, Page, Run, Unit
+from pipeline.store.schema import Page, Run, Unit
 
-__all__ = ["PageText", "copy_pages", "count_failed_pages", "insert_pages", "note_blobs", "page_texts", "pages_of"]
+__all__ = ["PageText", "copy_pages", "count_failed_pages", "insert_pages", "page_texts", "pages_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +23,6 @@ class PageText:
     number: int
     text: str
     description: str | None
-
-
-def note_blobs(session: Session, blobs: Sequence[tuple[str, int, str]]) -> None:
-    """Keep a row for each blob (digest, bytes, media type), so that pages and documents may refer to it."""
-    session.execute(
-        pg_insert(Blob).on_conflict_do_nothing(),
-        [{"digest": digest, "size_bytes": size, "media_type": media_type} for digest, size, media_type in blobs],
-    )
 
 
 def insert_pages(session: Session, run_id: int, pages: Sequence[ParsedPage], images: Mapping[int, str]) -> None:

@@ -31,6 +31,8 @@ from pipeline.providers.local.pool import ChildPool
 
 __all__ = ["LocalUpstream"]
 
+NOTHING_TO_READ = "BLANK"
+"""What ``stages/prompts/describe.md`` has a model say of a page that shows nothing."""
 _JOB_TIMEOUT_S = 150.0
 # Below this much text the answer comes in a few milliseconds; more goes to a thread so that the loop stays free.
 _INLINE_CHARS = 2_000
@@ -62,7 +64,7 @@ class LocalUpstream:
         self._vectors = WordVectors()
 
     async def stream(self, target: Target, request: ChatRequest) -> AsyncGenerator[Event, None]:
-        """The whole text at once, then the finish. A page without text is a finish with no text before it.
+        """The whole text at once, then the finish.
 
         Raises:
             UpstreamFailure: The model is unknown, the request lacks what it reads, or its process died.
@@ -73,7 +75,7 @@ class LocalUpstream:
         yield Finish(reply.finish_reason or "stop", reply.usage)
 
     async def chat(self, target: Target, request: ChatRequest) -> Reply:
-        """The whole text; it is empty for a page without text.
+        """The whole text; for a page without any, the word by which the describe prompt asks for that.
 
         Raises:
             UpstreamFailure: The model is unknown, the request lacks what it reads, or its process died.
@@ -118,7 +120,7 @@ class LocalUpstream:
         if not isinstance(image, bytes) or not image:
             raise UpstreamFailure(FailureKind.INVALID_REQUEST, f"{OCR} reads inputs['image'], which is missing")
         answer = await self._pool.run({"text": _text(inputs, "text")}, image)
-        return str(answer["text"])
+        return str(answer["text"]) or NOTHING_TO_READ
 
 
 def _unknown(model: str, known: list[str]) -> UpstreamFailure:

@@ -7,7 +7,7 @@ from importlib import resources
 
 from pipeline.domain.digest import text_digest
 
-__all__ = ["load_prompt", "prompt_digest"]
+__all__ = ["delimited", "load_prompt", "prompt_digest"]
 
 
 @cache
@@ -19,3 +19,8 @@ def load_prompt(name: str) -> str:
 def prompt_digest(name: str) -> str:
     """A short digest of a prompt's text, its version in the recipe."""
     return text_digest(load_prompt(name))[:16]
+
+
+def delimited(tag: str, text: str) -> str:
+    """Material between tags; a closing tag inside it is broken up, so that it can't end its own quotation."""
+    return f"<{tag}>\n{text.replace(f'</{tag}', f'< /{tag}')}\n</{tag}>"

@@ -36,7 +36,7 @@ def expire(harness: Harness) -> None:
 
 
 def pass_once(harness: Harness) -> Reconciled:
-    done = reconcile(harness.sessions, harness.watch, ReconcilePolicy(unit=harness.unit))
+    done = reconcile(harness.sessions, harness.blobs, harness.watch, ReconcilePolicy(unit=harness.unit))
     assert done is not None
     return done
 
@@ -251,4 +251,4 @@ def test_a_dead_workers_attempt_is_closed_as_lost(harness: Harness, run_id: int)
 def test_a_second_reconciler_leaves_at_once(harness: Harness) -> None:
     with harness.sessions.begin() as session:
         session.execute(text("select pg_advisory_xact_lock(x) from (values (x'71DE6A7E03'::bigint)) as v(x)"))
-        assert reconcile(harness.sessions, harness.watch, ReconcilePolicy()) is None
+        assert reconcile(harness.sessions, harness.blobs, harness.watch, ReconcilePolicy()) is None

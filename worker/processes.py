@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from prometheus_client.registry import Collector
 
@@ -180,13 +180,12 @@ def _identity(label: str, role: str, queues: Sequence[str] = (), slots: int = 0,
     return Identity(f"{label}-{pid}@{host}", role, host, pid, tuple(queues), slots, cpu_slots)
 
 
-def _metrics_served(
-    settings: Settings, metrics: Metrics, collector: Collector | None = None
-) -> AbstractContextManager[None]:
+@contextmanager
+def _metrics_served(settings: Settings, metrics: Metrics, collector: Collector | None = None) -> Iterator[None]:
     log = get_logger("metrics")
-    return serve_metrics(
-        metrics,
-        settings.metrics_port,
-        collector=collector,
-        on_trouble=lambda error: log.warning("metrics.not_served", port=settings.metrics_port, error=error.strerror),
-    )
+    with serve_metrics(metrics, settings.metrics_port, collector=collector) as port:
+        if port is not None:
+            log.info("metrics.served", port=port)
+        elif settings.metrics_port is not None:
+            log.warning("metrics.not_served", port=settings.metrics_port)
+        yield

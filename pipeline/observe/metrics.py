@@ -6,7 +6,7 @@ every process reported would be summed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
@@ -17,6 +17,8 @@ __all__ = ["Metrics", "serve_metrics"]
 _TTFT_BUCKETS_S = (0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60, 120)
 _DURATION_BUCKETS_S = (0.1, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 300)
 _LOOPBACK = "127.0.0.1"
+_PORTS = 16
+_LAST_PORT = 65_535
 
 
 class Metrics:
@@ -66,35 +68,31 @@ class Metrics:
 
 
 @contextmanager
-def serve_metrics(
-    metrics: Metrics,
-    port: int | None,
-    *,
-    collector: Collector | None = None,
-    on_trouble: Callable[[OSError], None],
-) -> Iterator[None]:
-    """Serve ``/metrics`` on loopback for as long as the block runs; ``port`` None serves nothing.
+def serve_metrics(metrics: Metrics, port: int | None, *, collector: Collector | None = None) -> Iterator[int | None]:
+    """Serve ``/metrics`` on loopback for as long as the block runs.
+
+    Several processes of a host share one environment, so each takes the first free port from ``port`` on.
 
     Args:
         metrics: What to serve.
-        port: Where.
+        port: The first to try; None serves nothing.
         collector: More to serve, read at each scrape.
-        on_trouble: Told when the port can't be had: nobody's ingest stops for that.
+
+    Yields:
+        The port; None when there is none, or none was free: nobody's ingest stops for that.
     """
     if collector is not None:
         metrics.registry.register(collector)
-    if port is None:
-        yield
+    for candidate in () if port is None else range(port, min(port + _PORTS, _LAST_PORT + 1)):
+        try:
+            server, thread = start_http_server(candidate, addr=_LOOPBACK, registry=metrics.registry)
+        except OSError:
+            continue
+        try:
+            yield candidate
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join()
         return
-    try:
-        server, thread = start_http_server(port, addr=_LOOPBACK, registry=metrics.registry)
-    except OSError as error:
-        on_trouble(error)
-        yield
-        return
-    try:
-        yield
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    yield None

@@ -22,6 +22,8 @@ def register(app: typer.Typer) -> None:
     app.command(
         epilog=example("tidegate requeue --batch handbook-2026 --failed", "tidegate requeue --document 7f3a --degraded")
     )(requeue)
+    app.command(epilog=example("tidegate cancel --batch handbook-2026"))(cancel)
+    app.command(epilog=example("tidegate delete 7f3a handbook/ch4.pdf"))(delete)
 
 
 def requeue(
@@ -81,6 +83,43 @@ def requeue(
     terminal.line((", ".join(part for part in said if part) or "nothing to requeue") + detail + ".")
     # Only where everything that was asked for was left alone did the command do nothing of its work.
     raise typer.Exit(1 if result.refused and not result.runs else 0)
+
+
+def cancel(
+    context: typer.Context,
+    batch: Annotated[str | None, typer.Option("--batch", metavar="B", help="The documents of that batch.")] = None,
+    documents: Annotated[
+        list[str] | None, typer.Option("--document", metavar="D", help="That document; may be given again.")
+    ] = None,
+) -> None:
+    """End runs that are on their way. What they have done is kept, and reused when the file is enqueued again."""
+    from pipeline.cancel import cancel as cancel_runs
+
+    terminal = terminal_of(context)
+    with services(terminal) as container:
+        result = cancel_runs(container.sessions, batch=batch, documents=documents)
+    terminal.emit(result.to_json())
+    ended = f"; {result.ended} had ended already" if result.ended else ""
+    terminal.line(f"{_documents(len(result.runs))} cancelled{ended}.")
+
+
+def delete(
+    context: typer.Context,
+    documents: Annotated[list[str], typer.Argument(metavar="DOC…", help="Ids, their starts, or enqueued paths.")],
+) -> None:
+    """Delete documents with everything that was made of them. The files themselves stay where they are."""
+    from pipeline.delete import delete as delete_documents
+
+    terminal = terminal_of(context)
+    with services(terminal) as container:
+        result = delete_documents(container.sessions, container.blobs, documents)
+    terminal.emit(result.to_json())
+    for one in result.documents:
+        terminal.line(f"{near(one.path)} is deleted.")
+
+
+def _documents(count: int) -> str:
+    return f"{count:,} document" if count == 1 else f"{count:,} documents"
 
 
 def hand_out(terminal: Terminal, container: Container) -> None:

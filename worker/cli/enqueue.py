@@ -182,7 +182,7 @@ def _say_ends(terminal: Terminal, result: EnqueueResult, waited: Waited) -> None
             terminal.line(f"{one.given or one.path}: {run.state.value}, {run.failure_kind}: {run.failure_detail}")
     if not waited.progress.runs:
         return
-    counts = {state: 0 for state in ("done", "empty", "failed", "cancelled", "parked", "running", "queued")}
+    counts = dict.fromkeys(("done", "empty", "failed", "cancelled", "parked", "running", "queued"), 0)
     for run in waited.progress.runs.values():
         counts[run.state.value] += 1
     unchanged = result.counts["unchanged"]

@@ -53,8 +53,8 @@ def _run(words: list[str], terminal: Terminal) -> int:
     except TidegateError as error:
         return _explain(error, terminal)
     except BrokenPipeError as error:
-        # Only stdout's: a service that hangs up is an error like others.
-        if error.filename is None and _stdout_is_gone():
+        # A service that hangs up is an error like others.
+        if terminal.is_abandoned:
             raise
         return _explain_bug(error, terminal)
     except Exception as error:
@@ -105,12 +105,3 @@ def _explain_bug(error: Exception, terminal: Terminal) -> int:
 def _trace(terminal: Terminal) -> None:
     if terminal.debug:
         traceback.print_exc()
-
-
-def _stdout_is_gone() -> bool:
-    try:
-        sys.stdout.write("")
-        sys.stdout.flush()
-    except BrokenPipeError:
-        return True
-    return False

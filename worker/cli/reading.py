@@ -35,9 +35,7 @@ def show(
     context: typer.Context,
     document: Annotated[str, typer.Argument(metavar="DOC", help="Its id, the start of one, or the path enqueued.")],
     page: Annotated[int | None, typer.Option("--page", metavar="N", min=1, help="Only that page.")] = None,
-    format: Annotated[  # noqa: A002 - the option is called so
-        str, typer.Option("--format", metavar="markdown|json", help="How to print it.")
-    ] = "markdown",
+    format: Annotated[str, typer.Option("--format", metavar="markdown|json", help="How to print it.")] = "markdown",
 ) -> None:
     """Print a document as it was understood, page by page."""
     from pipeline.domain.errors import UsageError
@@ -127,7 +125,9 @@ def say_hits(terminal: Terminal, hits: list[Hit]) -> None:
 
     for number, hit in enumerate(hits, 1):
         mark = "  degraded" if hit.chunk.degraded else ""
-        head = Text.assemble((f"{number:>2}  ", "dim"), (one_line(_place(hit)), "bold"), (f"  {hit.score:.4f}{mark}", "dim"))
+        head = Text.assemble(
+            (f"{number:>2}  ", "dim"), (one_line(_place(hit)), "bold"), (f"  {hit.score:.4f}{mark}", "dim")
+        )
         terminal.print(head)
         excerpt = one_line(hit.chunk.text)
         terminal.print(Text(f"    {excerpt[:_EXCERPT_CHARS]}{'…' if len(excerpt) > _EXCERPT_CHARS else ''}"))

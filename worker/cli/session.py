@@ -32,9 +32,12 @@ def services(terminal: Terminal) -> Iterator[Container]:
     Raises:
         ServiceUnavailable: None run, and none are named; or later, when one does not answer.
     """
+    from worker.services import find_services
+
+    settings = set_up(terminal)
+    # Before the container and its second of imports: without services there is nothing to wait for.
+    find_services(settings)
     from worker.bootstrap import open_container
 
-    with open_container(set_up(terminal), name="tidegate command") as container:
-        # Before anything else, so that the first error is the one that helps.
-        _ = container.addresses
+    with open_container(settings, name="tidegate command") as container:
         yield container

@@ -17,9 +17,13 @@ __all__ = ["register"]
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     config = typer.Typer(help="Look at the configuration.", rich_markup_mode=None, no_args_is_help=True)
-    config.command("check", epilog=example("tidegate config check", "tidegate config check tidegate.yaml"))(config_check)
+    config.command("check", epilog=example("tidegate config check", "tidegate config check tidegate.yaml"))(
+        config_check
+    )
     app.add_typer(config, name="config")
-    db = typer.Typer(help="Look at the database's schema, or bring it up to date.", rich_markup_mode=None, no_args_is_help=True)
+    db = typer.Typer(
+        help="Look at the database's schema, or bring it up to date.", rich_markup_mode=None, no_args_is_help=True
+    )
     db.command("upgrade", epilog=example("tidegate db upgrade"))(db_upgrade)
     db.command("check", epilog=example("tidegate db check"))(db_check)
     app.add_typer(db, name="db")
@@ -39,7 +43,9 @@ def config_check(
     except ConfigProblems as error:
         for problem in error.problems:
             terminal.note(problem)
-        terminal.emit({"ok": False, "file": str(file) if file else None, "problems": list(error.problems), "warnings": []})
+        terminal.emit(
+            {"ok": False, "file": str(file) if file else None, "problems": list(error.problems), "warnings": []}
+        )
         raise typer.Exit(error.exit_code) from None
     for warning in loaded.warnings:
         terminal.note(f"warning: {warning}")

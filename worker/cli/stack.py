@@ -13,9 +13,11 @@ from worker.cli.terminal import Column, Terminal, terminal_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from pipeline.settings import Settings
     from worker.embedded import Stack
+    from worker.flower import FlowerLogin
     from worker.stack import StackPlan
 
 __all__ = ["START_TIMEOUT_S", "Where", "register", "start", "where_things_are"]
@@ -92,20 +94,32 @@ def start(terminal: Terminal, settings: Settings, words: Sequence[str] = ()) -> 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Where the parts of a stack are, for people.
+    """Where the parts of a stack are.
 
     Attributes:
         flower: Its address; None where there is none.
-        login: How to log in there.
+        login: Who may look at it; None without it.
     """
 
     flower: str | None
-    login: str
-    data: str
-    logs: str
+    login: FlowerLogin | None
+    data: Path
+    logs: Path
 
     def to_json(self) -> dict[str, Any]:
-        return {"flower": self.flower, "flower_login": self.login or None, "home": self.data, "logs": self.logs}
+        login = self.login and {"user": self.login.user, "password_file": self.login.file}
+        return {"home": self.data, "logs": self.logs, "flower": self.flower, "flower_login": login}
+
+    def rows(self, terminal: Terminal) -> list[tuple[str, object]]:
+        """What to print. The password is for a person's eyes only: what is piped is kept somewhere."""
+        rows: list[tuple[str, object]] = []
+        if self.flower and self.login:
+            if self.login.file is None:
+                secret = "as in TIDEGATE_FLOWER_BASIC_AUTH"  # noqa: S105 - where it is, not what
+            else:
+                secret = self.login.password if terminal.is_tty else f"in {self.login.file}"
+            rows.append(("flower", f"{self.flower}  (user {self.login.user}, password {secret})"))
+        return [*rows, ("data", self.data), ("logs", self.logs)]
 
 
 def where_things_are(settings: Settings, stack: Stack) -> Where:
@@ -116,11 +130,8 @@ def where_things_are(settings: Settings, stack: Stack) -> Where:
     home = Home(settings.home)
     port = next((part.port for part in stack.parts if part.role == "flower"), None)
     if port is None:
-        return Where(None, "", str(home.path), str(home.logs))
-    login = flower_login(settings)
-    password = login.password if login.file is not None else "that of TIDEGATE_FLOWER_BASIC_AUTH"
-    words = f"user {login.user}, password {password}"
-    return Where(f"http://127.0.0.1:{port}", words, str(home.path), str(home.logs))
+        return Where(None, None, home.path, home.logs)
+    return Where(f"http://127.0.0.1:{port}", flower_login(settings), home.path, home.logs)
 
 
 def _plan(
@@ -167,10 +178,8 @@ def _show(terminal: Terminal, settings: Settings, stack: Stack, *, detached: boo
         }
     )
     workers = [part.queues[0] for part in stack.parts if part.role == "worker"]
-    rows = [("up", f"{', '.join(_others(stack))}; workers for {', '.join(workers)}")]
-    if where.flower:
-        rows.append(("flower", f"{where.flower}  ({where.login})"))
-    rows += [("data", where.data), ("logs", where.logs)]
+    rows: list[tuple[str, object]] = [("up", f"{', '.join(_others(stack))}; workers for {', '.join(workers)}")]
+    rows += where.rows(terminal)
     rows.append(("next", "tidegate enqueue FILES --wait" + ("; to stop:  tidegate down" if detached else "")))
     terminal.table([Column(style="dim"), Column()], rows)
 

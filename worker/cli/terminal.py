@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
@@ -68,8 +69,8 @@ def make_table(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> T
             column.title,
             justify="right" if column.right else "left",
             overflow="ellipsis" if column.cut else "fold",
-            no_wrap=True if column.cut or column.right else None,
-            style=column.style or None,
+            no_wrap=column.cut or column.right,
+            style=column.style,
         )
     for row in rows:
         table.add_row(*(cell if isinstance(cell, Text) else Text(one_line(cell)) for cell in row))
@@ -103,7 +104,7 @@ class Terminal:
 
     @property
     def console(self) -> Console:
-        """rich's console for stdout, without colours where it is no terminal."""
+        """Rich's console for stdout, without colours where it is no terminal."""
         if self._console is None:
             from rich.console import Console
 
@@ -166,6 +167,13 @@ class Terminal:
             BrokenPipeError: Nobody reads any more.
         """
         self._out.flush()
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether nobody reads stdout any more."""
+        poller = select.poll()
+        poller.register(self._out.fileno(), 0)
+        return any(events & (select.POLLERR | select.POLLHUP) for _, events in poller.poll(0))
 
     def abandon(self) -> None:
         """Nobody reads stdout any more: let the interpreter's last flush go nowhere."""

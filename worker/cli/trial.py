@@ -127,7 +127,9 @@ def _picture() -> bytes:
     from PIL import Image, ImageDraw, ImageFont
 
     image = Image.new("RGB", (900, 160), "white")
-    ImageDraw.Draw(image).text((30, 50), "The tide gate opens at low water.", fill="black", font=ImageFont.load_default(40))
+    ImageDraw.Draw(image).text(
+        (30, 50), "The tide gate opens at low water.", fill="black", font=ImageFont.load_default(40)
+    )
     buffer = io.BytesIO()
     image.save(buffer, "PNG")
     return buffer.getvalue()

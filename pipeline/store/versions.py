@@ -1,0 +1,25 @@
+"""What the database server is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import text
+from sqlalchemy.orm import Session
+
+__all__ = ["ServerVersions", "server_versions"]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerVersions:
+    """Versions for people; ``pgvector`` is None where this database has not got it."""
+
+    postgres: str
+    pgvector: str | None
+
+
+def server_versions(session: Session) -> ServerVersions:
+    """Ask the server."""
+    postgres = session.scalar(text("show server_version")) or "?"
+    pgvector = session.scalar(text("select extversion from pg_extension where extname = 'vector'"))
+    return ServerVersions(str(postgres).split(" ", 1)[0], pgvector)

@@ -36,6 +36,9 @@ def test_documents_are_done_by_the_fallback_and_other_processes_skip_the_dead_ta
     for name in ("slipway-notice.png", "sluice-inspection-1987.pdf"):
         copy(EXAMPLES / name, tmp_path)
     with tidegate.up("--stages", "parse,format,retrieve,embed", "--no-flower", "--threads", "4"):
+        late = tidegate.json("enqueue", "slipway-notice.png", "--wait", "--timeout", "2", code=5)
+        assert (late["waited"], late["counts"]["queued"]) == ("timeout", 1)
+        assert "describe" in tidegate.json("doctor", code=1)["checks"][6]["detail"]
         with tidegate.background("worker", "--queues", "describe", "--threads", "4"):
             first = tidegate.json("enqueue", "slipway-notice.png", "--wait")
             assert [one["state"] for one in first["documents"]] == ["done"]

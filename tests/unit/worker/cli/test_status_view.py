@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from pipeline.clock import wall_now_s
+from pipeline.domain.run import RunState
+from pipeline.domain.unit import QUEUES, Stage
+from pipeline.failover.registry import BreakerState, TargetStatus
+from pipeline.status import DocumentStatus, ParkedNote, QueueLoad, StageProgress, Status, UnitCounts
+from pipeline.why import ChainLink
+from worker.cli.status_view import picture
+from worker.cli.terminal import Terminal
+from worker.cli.times import clock
+
+_NOW = datetime.fromtimestamp(wall_now_s(), UTC)
+_DONE = DocumentStatus(
+    id=UUID(int=7),
+    path="/docs/handbook.pdf",
+    collection="default",
+    batch="handbook-2026",
+    run=1,
+    state=RunState.DONE,
+    stage=None,
+    pages=14,
+    chunks=20,
+    units=UnitCounts(30, 30, 0, 0),
+    degraded=0,
+    incomplete=False,
+    live=True,
+    failure_kind=None,
+    failure_detail=None,
+    resume_at=None,
+    attempts=30,
+    models=("vision",),
+    created_at=_NOW,
+    finished_at=_NOW,
+    seconds=12.34,
+)
+
+
+def _status(*documents: DocumentStatus, **more: object) -> Status:
+    counts = dict.fromkeys(RunState, 0)
+    for document in documents:
+        counts[document.state] += 1
+    empty = Status(
+        documents=list(documents),
+        counts=counts,
+        processes=[],
+        queues={queue: QueueLoad(0, 1) for queue in QUEUES},
+        stages=[StageProgress(stage) for stage in Stage],
+        parked=[],
+        notes=[],
+    )
+    return replace(empty, **more)  # type: ignore[arg-type]
+
+
+def _drawn(status: Status, links: dict[Stage, list[ChainLink]] | None = None, most: int = 20) -> str:
+    out = io.StringIO()
+    Terminal(out=out).print(picture(status, links or {}, most))
+    return out.getvalue()
+
+
+def test_nothing_yet_says_how_to_begin() -> None:
+    assert "tidegate enqueue" in _drawn(_status())
+
+
+def test_one_batch_is_named_with_its_counts() -> None:
+    failed = replace(_DONE, id=UUID(int=8), state=RunState.FAILED, stage=Stage.PARSE, failure_kind="corrupt")
+    first = _drawn(_status(_DONE, failed)).splitlines()[0]
+    assert first == "batch   handbook-2026 · default   2 documents   1 done · 1 failed"
+
+
+def test_documents_of_several_batches_are_all_of_them() -> None:
+    other = replace(_DONE, id=UUID(int=8), batch="second")
+    assert _drawn(_status(_DONE, other)).splitlines()[0] == "all     2 documents   2 done"
+
+
+def test_stages_show_their_bars_and_the_time_left() -> None:
+    stages = [
+        StageProgress(Stage.PARSE, total=10, done=10, lately=10),
+        StageProgress(Stage.DESCRIBE, total=100, done=50, failed=10, lately=60),
+        StageProgress(Stage.FORMAT, total=60, done=30, lately=30),
+    ]
+    running = replace(_DONE, state=RunState.RUNNING, stage=Stage.DESCRIBE)
+    line = _drawn(_status(running, stages=stages)).splitlines()[1]
+    assert "parse ██████████ 10 " in line
+    assert "describe ██████░░░░ 50/100" in line
+    assert line.endswith("1.0 pages/s · about 60 s left")
+
+
+def test_parked_documents_say_for_whom_they_wait_and_until_when() -> None:
+    until = _NOW + timedelta(seconds=40)
+    parked = replace(_DONE, state=RunState.PARKED, stage=Stage.DESCRIBE, resume_at=until)
+    links = {
+        Stage.DESCRIBE: [
+            ChainLink("vision", "vlm", _target(BreakerState.OPEN, until.timestamp(), "ttft_timeout")),
+            ChainLink("spare", "vlm", _target(BreakerState.DISABLED)),
+        ]
+    }
+    drawn = _drawn(_status(parked, parked=[ParkedNote(Stage.DESCRIBE, 1, until)]), links)
+    expected = f"1 waits for vision until {clock(until)} (ttft_timeout), spare, which is disabled"
+    assert f"parked  {expected}; the next try is at {clock(until)}" in drawn
+
+
+def test_what_needs_attention_is_listed_first_and_the_rest_is_counted() -> None:
+    failed = replace(
+        _DONE, id=UUID(int=8), path="/docs/bad.pdf", state=RunState.FAILED, failure_kind="corrupt", failure_detail="cut"
+    )
+    drawn = _drawn(_status(_DONE, failed), most=1)
+    assert "/docs/bad.pdf" in drawn
+    assert "corrupt: cut" in drawn
+    assert "/docs/handbook.pdf" not in drawn
+    assert "… and 1 more:  tidegate status --limit 2" in drawn
+
+
+def test_work_without_workers_is_pointed_out() -> None:
+    running = replace(_DONE, state=RunState.QUEUED)
+    assert "no worker is running:  tidegate up" in _drawn(_status(running))
+
+
+def _target(state: BreakerState, until: float | None = None, kind: str | None = None) -> TargetStatus:
+    return TargetStatus("key", state, until=until, kind=kind)

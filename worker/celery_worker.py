@@ -8,19 +8,29 @@ from collections.abc import Sequence
 from typing import Any
 
 from celery import Celery, signals
+from celery.apps.worker import Worker
 from celery.exceptions import CPendingDeprecationWarning, SecurityWarning
+from celery.worker import state
 
 from pipeline.observe.logging import get_logger
 from worker.tasks import Tasks, register_tasks
 
-__all__ = ["work"]
+__all__ = ["stop_working", "work"]
+
+
+class _OwnSignalsWorker(Worker):
+    """Leaves the signals to whoever runs it.
+
+    Celery's second Ctrl-C takes running tasks for cancelled and hands their messages back, while threads, which
+    nobody can end from outside, work on; and its SIGHUP starts another program in this one's place.
+    """
+
+    def install_platform_tweaks(self, worker: Any) -> None:
+        """See the class."""
 
 
 def work(app: Celery, tasks: Tasks, name: str, queues: Sequence[str], threads: int) -> None:
-    """Consume queues until SIGTERM or SIGINT.
-
-    The first signal stops consuming and sets ``tasks.stopping``: slices then finish, or are given back, within the
-    drain time. Threads can't be killed, so a second signal has to come from outside as SIGKILL.
+    """Consume queues until ``stop_working`` is called; slices then finish, or are given back, within the drain time.
 
     Args:
         name: The node's name, unique in the fleet.
@@ -36,15 +46,12 @@ def work(app: Celery, tasks: Tasks, name: str, queues: Sequence[str], threads: i
     def ready(**_: Any) -> None:
         log.info("worker.started", name=name, queues=list(queues), threads=threads)
 
-    def ending(**_: Any) -> None:
-        tasks.stopping.set()
-
     # A receiver of this signal keeps Celery's hands off the loggers.
     signals.setup_logging.connect(_leave_logging, weak=False)
     signals.worker_ready.connect(ready, weak=False)
-    signals.worker_shutting_down.connect(ending, weak=False)
     try:
-        worker = app.Worker(
+        worker = _OwnSignalsWorker(
+            app=app,
             hostname=name,
             queues=list(queues),
             pool="threads",
@@ -56,15 +63,16 @@ def work(app: Celery, tasks: Tasks, name: str, queues: Sequence[str], threads: i
         )
         worker.start()
     finally:
-        for signal, receiver in (
-            (signals.setup_logging, _leave_logging),
-            (signals.worker_ready, ready),
-            (signals.worker_shutting_down, ending),
-        ):
-            signal.disconnect(receiver)
+        signals.setup_logging.disconnect(_leave_logging)
+        signals.worker_ready.disconnect(ready)
     log.info("worker.stopped", name=name)
     if worker.exitcode:
         sys.exit(worker.exitcode)
+
+
+def stop_working() -> None:
+    """Have ``work`` return, now or as soon as it has begun; may be called by a signal's handler."""
+    state.should_stop = 0  # type: ignore[assignment]
 
 
 def _leave_logging(**_: Any) -> None:

@@ -60,7 +60,7 @@ def run_worker(settings: Settings, queues: Sequence[str] | None = None, threads:
         ServiceUnavailable: Postgres is away at the start. A broker that is away is waited for.
     """
     # Imported here: a beat needs no providers, and a command none of this.
-    from worker.celery_worker import work
+    from worker.celery_worker import stop_working, work
     from worker.events import EventLog
     from worker.ingester import cpu_slots, make_ingester
 
@@ -71,9 +71,18 @@ def run_worker(settings: Settings, queues: Sequence[str] | None = None, threads:
     cpu = cpu_slots(threads) if Queue.PARSE in chosen else 0
     identity = _identity(label, "worker", [queue.value for queue in chosen], threads, cpu)
     metrics, stopping = Metrics(), threading.Event()
-    with open_container(
-        settings, connections=WORKER_CONNECTIONS, name=f"tidegate {label}", missing_keys="refuse"
-    ) as container:
+
+    def stop() -> None:
+        # A second signal changes nothing; who can't wait sends SIGKILL, and the leases expire.
+        stopping.set()
+        stop_working()
+
+    with (
+        stop_on_signals(stop),
+        open_container(
+            settings, connections=WORKER_CONNECTIONS, name=f"tidegate {label}", missing_keys="refuse"
+        ) as container,
+    ):
         container.configure_logging()
         ingester = make_ingester(container, EventLog(metrics), identity.name, threads, stopping)
         try:

@@ -79,12 +79,12 @@ class Fleet:
         with self.sessions() as session:
             return list(session.execute(text(sql)).all())
 
-    def wait(self, what: Callable[[], object], timeout_s: float = 60.0) -> None:
+    def wait(self, what: Callable[[], object], timeout_s: float = 120.0) -> None:
         """Wait until ``what`` is true; the processes' logs are shown when it does not get so."""
         if not _await(what, timeout_s):
             pytest.fail(f"not within {timeout_s:g} s\n{self.state()}\n{self.said()}")
 
-    def wait_ended(self, timeout_s: float = 60.0) -> list[str]:
+    def wait_ended(self, timeout_s: float = 120.0) -> list[str]:
         """Wait until every run has ended; their states in order."""
         self.wait(lambda: all(row.state in _ENDED for row in self.query("select state from run")), timeout_s)
         return [row.state for row in self.query("select state from run order by id")]
@@ -123,9 +123,20 @@ def _await(what: Callable[[], object], timeout_s: float) -> bool:
     return True
 
 
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the processes keep their bytecode."""
+    return tmp_path_factory.mktemp("pycache")
+
+
 @pytest.fixture
 def fleet(
-    database_url: str, redis_url: str, sessions: Sessions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database_url: str,
+    redis_url: str,
+    sessions: Sessions,
+    tmp_path: Path,
+    compiled: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Fleet]:
     """Processes on a fresh database; what a test has started is ended with it."""
     own = {
@@ -134,10 +145,13 @@ def fleet(
         "TIDEGATE_HOME": str(tmp_path / "home"),
         "TIDEGATE_CONFIG": str(tmp_path / "tidegate.yaml"),
         "PYTHONPATH": str(Path(__file__).parents[3]),
+        # Many processes start; none should compile what another has.
+        "PYTHONPYCACHEPREFIX": str(compiled),
     }
     for name, value in own.items():
         monkeypatch.setenv(name, value)
-    made = Fleet({**os.environ, **own}, tmp_path, sessions)
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    made = Fleet({**inherited, **own}, tmp_path, sessions)
     made.configure({"dispatch": {"period_s": 0.5}})
     yield made
     made.end()

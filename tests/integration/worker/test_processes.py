@@ -70,7 +70,7 @@ def test_processes_that_end_in_good_order_leave_no_row(fleet: Fleet) -> None:
     for process in processes:
         process.send_signal(signal.SIGTERM)
 
-    assert [process.wait(15) for process in processes] == [0, 0]
+    assert [process.wait(30) for process in processes] == [0, 0]
     assert fleet.query("select id from worker") == []
 
 
@@ -122,10 +122,10 @@ def test_a_worker_that_is_told_to_end_gives_its_units_back(
     first = fleet.start("worker")
     fleet.start("beat")
     fleet.enqueue(handbook)
-    primary.wait_for_calls(1, "text", timeout_s=30)
+    primary.wait_for_calls(1, "text", timeout_s=90)
 
     first.send_signal(signal.SIGTERM)
-    assert first.wait(20) == 0
+    assert first.wait(30) == 0
     [unit] = fleet.query("select state, lost_leases from unit where stage = 'format'")
     assert (unit.state, unit.lost_leases) == ("pending", 0)
 
@@ -144,7 +144,7 @@ def test_a_killed_workers_units_go_on_elsewhere_when_their_lease_is_over(
     victim = fleet.start("worker")
     fleet.start("beat")
     fleet.enqueue(handbook)
-    primary.wait_for_calls(1, "text", timeout_s=30)
+    primary.wait_for_calls(1, "text", timeout_s=90)
 
     victim.kill()
     victim.wait()

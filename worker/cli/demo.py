@@ -15,7 +15,7 @@ import typer
 
 from worker.cli.example import example
 from worker.cli.session import services, set_up
-from worker.cli.terminal import Column, Terminal, terminal_of
+from worker.cli.terminal import Terminal, terminal_of
 
 if TYPE_CHECKING:
     from pipeline.search import SearchResult
@@ -144,7 +144,7 @@ def _say_where(terminal: Terminal, settings: Settings, stack: Stack) -> dict[str
     from worker.cli.stack import where_things_are
 
     where = where_things_are(settings, stack)
-    terminal.table([Column(style="dim"), Column()], where.rows(terminal))
+    terminal.facts(where.rows(terminal))
     terminal.flush()
     return where.to_json()
 
@@ -169,7 +169,7 @@ def _take_in(terminal: Terminal, container: Container, examples: list[str]) -> d
         from worker.cli.status_view import documents_table
 
         terminal.print()
-        terminal.print(documents_table(found.documents[::-1]))
+        terminal.print(documents_table(found.documents[::-1], terminal.console.width))
     return {"documents": found.to_json()["documents"], "counts": result.counts}
 
 
@@ -199,4 +199,4 @@ def _say_next(terminal: Terminal, settings: Settings, *, keep: bool) -> None:
         ("", "tidegate enqueue YOUR.pdf --wait"),
         ("data", f"stay in {settings.home}; to be rid of them, remove that folder"),
     ]
-    terminal.table([Column(style="dim"), Column()], rows)
+    terminal.facts(rows)

@@ -11,7 +11,7 @@ import typer
 from pipeline.domain.errors import TidegateError
 from worker.cli.example import example
 from worker.cli.session import set_up
-from worker.cli.terminal import Column, Terminal, terminal_of
+from worker.cli.terminal import Terminal, one_line, terminal_of
 
 if TYPE_CHECKING:
     from pipeline.settings import Settings
@@ -240,10 +240,10 @@ def _described(row: dict[str, Any]) -> str:
 def _say(terminal: Terminal, findings: list[Finding]) -> None:
     from rich.text import Text
 
-    rows = []
+    rows: list[tuple[str, object]] = []
     for finding in findings:
-        state = Text(finding.state, style=_STYLES[finding.state] if terminal.is_tty else "")
-        rows.append((finding.check, state, finding.detail))
+        state = (f"{finding.state:<9}", _STYLES[finding.state] if terminal.is_tty else "")
+        rows.append((finding.check, Text.assemble(state, one_line(finding.detail))))
         if finding.remedy:
-            rows.append(("", Text(""), f"→ {finding.remedy}"))
-    terminal.table([Column(), Column(), Column()], rows)
+            rows.append(("", Text(f"{'':<9}→ {one_line(finding.remedy)}")))
+    terminal.facts(rows)

@@ -8,7 +8,14 @@ from collections.abc import Sequence
 
 from typer.exceptions import Abort, Exit, TyperException
 
-from pipeline.domain.errors import ConfigError, ServiceUnavailable, TidegateError, UsageError
+from pipeline.domain.errors import (
+    ChainExhausted,
+    ConfigError,
+    DeadlineExceeded,
+    ServiceUnavailable,
+    TidegateError,
+    UsageError,
+)
 from worker.cli.terminal import Terminal, one_line
 
 __all__ = ["main"]
@@ -71,6 +78,8 @@ def _sort(words: list[str]) -> tuple[set[str], list[str]]:
 
 def _explain(error: TidegateError, terminal: Terminal) -> int:
     fact, _, remedy = str(error).partition("\n")
+    if isinstance(error, ChainExhausted | DeadlineExceeded):
+        remedy = "see who is away:  tidegate targets"
     problems = getattr(error, "problems", None)
     more = {"problems": list(problems)} if problems else {}
     terminal.fail(_kind(error), fact, remedy, **more)

@@ -9,7 +9,7 @@ import typer
 
 from worker.cli.example import example
 from worker.cli.session import set_up
-from worker.cli.terminal import Column, Terminal, terminal_of
+from worker.cli.terminal import Terminal, terminal_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -181,7 +181,7 @@ def _show(terminal: Terminal, settings: Settings, stack: Stack, *, detached: boo
     rows: list[tuple[str, object]] = [("up", f"{', '.join(_others(stack))}; workers for {', '.join(workers)}")]
     rows += where.rows(terminal)
     rows.append(("next", "tidegate enqueue FILES --wait" + ("; to stop:  tidegate down" if detached else "")))
-    terminal.table([Column(style="dim"), Column()], rows)
+    terminal.facts(rows)
 
 
 def _others(stack: Stack) -> list[str]:

@@ -81,7 +81,7 @@ def status(
         if not terminal.as_json:
             from worker.cli.status_view import picture
 
-            terminal.print(picture(found, _links(container, found), limit or _SHOWN))
+            terminal.print(picture(found, _links(container, found), limit or _SHOWN, terminal.console.width))
 
 
 def why(context: typer.Context, document: Document) -> None:
@@ -138,14 +138,14 @@ def _watch(terminal: Terminal, container: Container, look: Any, shown: int) -> N
         if not terminal.is_tty:
             while True:
                 found = look()
-                terminal.print(picture(found, _links(container, found), shown))
+                terminal.print(picture(found, _links(container, found), shown, terminal.console.width))
                 terminal.print()
                 terminal.flush()
                 pause.wait(_WATCH_S)
         with Live(console=terminal.console, auto_refresh=False, screen=False) as live:
             while True:
                 found = look()
-                live.update(picture(found, _links(container, found), shown), refresh=True)
+                live.update(picture(found, _links(container, found), shown, terminal.console.width), refresh=True)
                 pause.wait(_WATCH_S)
     except KeyboardInterrupt:
         return
@@ -214,7 +214,7 @@ def _say_attempts(terminal: Terminal, rows: Sequence[AttemptRow], *, with_stage:
         Column("try", right=True),
         Column("target"),
         Column("outcome"),
-        Column("why", cut=True),
+        Column("why", cut="end"),
         Column("first", right=True),
         Column("took", right=True),
         Column("tokens", right=True),

@@ -44,31 +44,34 @@ STATE_STYLES = {
 _MINUTE_S = 60.0
 
 
-def picture(status: Status, links: Mapping[Stage, Sequence[ChainLink]], most: int) -> RenderableType:
+def picture(status: Status, links: Mapping[Stage, Sequence[ChainLink]], most: int, width: int) -> RenderableType:
     """The whole view.
 
     Args:
         links: The chains that something waits for.
         most: Documents to list; what needs attention comes first.
+        width: The terminal's.
     """
     if not sum(status.counts.values()):
         return Group(Text("no documents yet:  tidegate enqueue FILES"), *_notes(status))
-    return Group(_head(status), _stages(status), *_parked(status, links), *_notes(status), *_documents(status, most))
+    return Group(
+        _head(status), _stages(status), *_parked(status, links), *_notes(status), *_documents(status, most, width)
+    )
 
 
-def documents_table(documents: Sequence[DocumentStatus]) -> RenderableType:
+def documents_table(documents: Sequence[DocumentStatus], width: int) -> RenderableType:
     """Documents one by one: state, pages, chunks, models used, seconds."""
     columns = [
         Column("id", style="dim"),
-        Column("document", cut=True),
+        Column("document", cut="start"),
         Column("state"),
         Column("pages", right=True),
         Column("chunks", right=True),
-        Column("models", cut=True),
+        Column("models", cut="end"),
         Column("seconds", right=True),
-        Column("", cut=True),
+        Column("", cut="end"),
     ]
-    return make_table(columns, [_row(document) for document in documents])
+    return make_table(columns, [_row(document) for document in documents], width)
 
 
 def _row(one: DocumentStatus) -> list[object]:
@@ -174,13 +177,13 @@ def _notes(status: Status) -> Iterator[Text]:
         yield Text.assemble(_label("note"), ("no worker is running:  tidegate up", "yellow"))
 
 
-def _documents(status: Status, most: int) -> Iterator[RenderableType]:
+def _documents(status: Status, most: int, width: int) -> Iterator[RenderableType]:
     if not status.documents:
         return
     urgency = {state: place for place, state in enumerate(_URGENT)}
     listed = sorted(status.documents, key=lambda one: urgency.get(one.state, len(urgency)))
     yield Text()
-    yield documents_table(listed[:most])
+    yield documents_table(listed[:most], width)
     more = len(listed) - most
     if more > 0:
         yield Text(f"… and {more:,} more:  tidegate status --limit {len(listed)}", style="dim")

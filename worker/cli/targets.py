@@ -94,7 +94,7 @@ def check(
         results = made.run(lambda calls: try_target(calls.providers, known))
     terminal.emit({"checks": [result.to_json() for result in results]})
     terminal.table(
-        [Column("target"), Column("as"), Column("result"), Column("took", right=True), Column("", cut=True)],
+        [Column("target"), Column("as"), Column("result"), Column("took", right=True), Column("", cut="end")],
         [
             (result.target, result.role, "ok" if result.ok else result.kind, f"{result.seconds:.1f} s", result.message)
             for result in results

@@ -11,21 +11,26 @@ import re
 import select
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime
 from enum import Enum
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Literal, TextIO
 from uuid import UUID
 
 if TYPE_CHECKING:
     import typer
     from rich.console import Console, RenderableType
     from rich.table import Table
+    from rich.text import Text
 
 __all__ = ["Column", "Terminal", "make_table", "one_line", "printable", "terminal_of"]
 
 # Far wider than any table: what is piped is neither wrapped nor cut.
 _PIPE_WIDTH = 10_000
+_GAP = "  "
+_LEAST_CELLS = 8
+_LABEL_CELLS = 10
 # Controls, escape sequences' beginnings and the line breaks of Unicode; a tab and a newline are kept by `printable`.
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _SPACES = re.compile(r"\s+")
@@ -41,40 +46,58 @@ def one_line(text: object) -> str:
     return printable(_SPACES.sub(" ", str(text)).strip())
 
 
+@dataclass(frozen=True, slots=True)
 class Column:
     """A table's column.
 
     Attributes:
         title: Its head; empty for none.
         right: Numbers are flush right.
-        cut: Whether it gives way (with an ellipsis) where the terminal is too narrow.
+        cut: Whether it gives way, with an ellipsis, where the terminal is too narrow: at its ``end``, or at its
+            ``start`` (a path's name is its end).
     """
 
-    def __init__(self, title: str = "", *, right: bool = False, cut: bool = False, style: str = "") -> None:
-        self.title = title
-        self.right = right
-        self.cut = cut
-        self.style = style
+    title: str = ""
+    right: bool = False
+    cut: Literal["", "start", "end"] = ""
+    style: str = ""
 
 
-def make_table(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> Table:
-    """A table without lines; see ``Terminal.table``."""
+def make_table(columns: Sequence[Column], rows: Iterable[Sequence[object]], width: int = _PIPE_WIDTH) -> Table:
+    """A table without lines, not wider than ``width`` as long as its cut columns have something to give.
+
+    rich itself would take the room from the columns that may wrap, down to nothing.
+    """
+    from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
 
-    heads = any(column.title for column in columns)
-    table = Table(box=None, show_header=heads, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
-    for column in columns:
-        table.add_column(
-            column.title,
-            justify="right" if column.right else "left",
-            overflow="ellipsis" if column.cut else "fold",
-            no_wrap=column.cut or column.right,
-            style=column.style,
-        )
-    for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else Text(one_line(cell)) for cell in row))
+    cells = [[cell if isinstance(cell, Text) else Text(one_line(cell)) for cell in row] for row in rows]
+    widths = [max([cell_len(column.title), *(row[n].cell_len for row in cells)]) for n, column in enumerate(columns)]
+    excess = sum(widths) + len(_GAP) * (len(columns) - 1) - width
+    givers = [n for n, column in enumerate(columns) if column.cut]
+    while excess > 0 and givers and (widest := max(givers, key=widths.__getitem__)) and widths[widest] > _LEAST_CELLS:
+        widths[widest] -= 1
+        excess -= 1
+    table = Table(box=None, show_header=any(c.title for c in columns), header_style="dim", pad_edge=False)
+    table.padding = (0, len(_GAP), 0, 0)
+    for column, room in zip(columns, widths, strict=True):
+        justify: Literal["right", "left"] = "right" if column.right else "left"
+        table.add_column(column.title, justify=justify, no_wrap=True, style=column.style, max_width=room)
+    for row in cells:
+        table.add_row(*(_cropped(cell, room, c.cut) for cell, room, c in zip(row, widths, columns, strict=True)))
     return table
+
+
+def _cropped(cell: Text, room: int, cut: str) -> Text:
+    if not cut or cell.cell_len <= room:
+        return cell
+    from rich.text import Text
+
+    text = cell.plain
+    while text and Text(text).cell_len >= room:
+        text = text[1:] if cut == "start" else text[:-1]
+    return Text(f"…{text}" if cut == "start" else f"{text.rstrip()}…", style=cell.style)
 
 
 class Terminal:
@@ -128,11 +151,15 @@ class Terminal:
         """Print for people; nothing with ``--json``."""
         if self.as_json:
             return
+        from rich.text import Text
+
+        # The terminal breaks lines where they end; what is copied from it then has no breaks of ours.
+        soft = isinstance(renderable, str | Text)
         if self.is_tty:
-            self.console.print(renderable, soft_wrap=isinstance(renderable, str))
+            self.console.print(renderable, soft_wrap=soft)
         else:
             with self.console.capture() as captured:
-                self.console.print(renderable, soft_wrap=isinstance(renderable, str))
+                self.console.print(renderable, soft_wrap=soft)
             for line in captured.get().splitlines():
                 self._out.write(line.rstrip() + "\n")
 
@@ -148,7 +175,17 @@ class Terminal:
     def table(self, columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
         """Print rows under heads. A cell is any value, or a rich text where it has a style of its own."""
         if not self.as_json:
-            self.print(make_table(columns, rows))
+            self.print(make_table(columns, rows, self.console.width))
+
+    def facts(self, rows: Iterable[tuple[str, object]]) -> None:
+        """Print labelled lines, each as long as it has to be."""
+        if self.as_json:
+            return
+        from rich.text import Text
+
+        for label, value in rows:
+            text = value if isinstance(value, Text) else Text(one_line(value))
+            self.print(Text.assemble((f"{label:<{_LABEL_CELLS}}", "dim"), text))
 
     def note(self, text: str) -> None:
         """Say something beside the result, on stderr."""

@@ -57,9 +57,9 @@ def _status(*documents: DocumentStatus, **more: object) -> Status:
     return replace(empty, **more)  # type: ignore[arg-type]
 
 
-def _drawn(status: Status, links: dict[Stage, list[ChainLink]] | None = None, most: int = 20) -> str:
+def _drawn(status: Status, links: dict[Stage, list[ChainLink]] | None = None, most: int = 20, width: int = 1000) -> str:
     out = io.StringIO()
-    Terminal(out=out).print(picture(status, links or {}, most))
+    Terminal(out=out).print(picture(status, links or {}, most, width))
     return out.getvalue()
 
 
@@ -114,6 +114,16 @@ def test_what_needs_attention_is_listed_first_and_the_rest_is_counted() -> None:
     assert "corrupt: cut" in drawn
     assert "/docs/handbook.pdf" not in drawn
     assert "… and 1 more:  tidegate status --limit 2" in drawn
+
+
+def test_a_narrow_terminal_keeps_the_states_and_the_ends_of_paths() -> None:
+    long = replace(_DONE, path=f"/docs/{'deep/' * 30}handbook.pdf", models=("vision-cloud@vllm-1", "qwen3-14b@vllm-2"))
+    table = _drawn(_status(long), width=80).splitlines()[3:]
+    assert all(len(line) <= 80 for line in table)
+    assert "00000000" in table[1]
+    assert "handbook.pdf" in table[1]
+    assert "done" in table[1]
+    assert "12.3" in table[1]
 
 
 def test_work_without_workers_is_pointed_out() -> None:

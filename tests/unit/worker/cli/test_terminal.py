@@ -46,7 +46,7 @@ def test_a_lone_surrogate_is_still_json() -> None:
 def test_tables_are_neither_cut_nor_padded_where_they_are_piped() -> None:
     out = io.StringIO()
     path = "/very/long/" + "x" * 300
-    Terminal(out=out).table([Column("path", cut=True), Column("n", right=True)], [(path, 1), ("[b]y[/b]", 20)])
+    Terminal(out=out).table([Column("path", cut="start"), Column("n", right=True)], [(path, 1), ("[b]y[/b]", 20)])
     lines = out.getvalue().splitlines()
     assert lines[1] == f"{path}   1"
     assert lines[2].startswith("[b]y[/b]")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from secrets import SystemRandom
@@ -58,6 +58,11 @@ class Calls:
     executor: Executor
     fleet: Fleet
     container: Container
+
+    async def prepare(self, roles: Iterable[str]) -> None:
+        """Load what calls for these roles will need; it takes seconds that must not count as a target's silence."""
+        targets = [target for role in roles for target in self.container.chains.chain(role).targets]
+        await self.providers.prepare(targets)
 
     def embedder(self, *, interactive: bool = False) -> FallbackEmbedder:
         """The embedding role of the configured space."""

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from pipeline.adapters.llm import FallbackLlm
 from pipeline.adapters.vlm import FallbackVlm
 from pipeline.adapters.watch import RegistryWatch
-from pipeline.domain.unit import MODEL_STAGES, Stage
+from pipeline.domain.unit import MODEL_STAGES, QUEUES, Queue, Stage, queue_of
 from pipeline.ingest import Ingest
 from pipeline.providers.local import count_tokens
 from pipeline.reconcile import wake_parked_runs
 from pipeline.work import Models, Workshop
-from worker.bootstrap import Container
+from worker.bootstrap import ROLE_OF_STAGE, Container
 from worker.calls import Calls, make_calls
 from worker.dispatcher import Dispatcher
 from worker.events import EventLog
@@ -47,7 +48,12 @@ def cpu_slots(threads: int) -> int:
 
 
 def make_ingester(
-    container: Container, events: EventLog, worker: str, threads: int, stopping: threading.Event
+    container: Container,
+    events: EventLog,
+    worker: str,
+    threads: int,
+    stopping: threading.Event,
+    queues: Sequence[Queue] = QUEUES,
 ) -> Ingester:
     """Put a worker's insides together.
 
@@ -55,9 +61,12 @@ def make_ingester(
         worker: This process's name, as leases and attempts show it.
         threads: Slices at once.
         stopping: Set when the process drains.
+        queues: Those that it takes slices from.
     """
     loop = LoopThread()
     calls = make_calls(container, events)
+    roles = [role for stage, role in ROLE_OF_STAGE.items() if queue_of(stage) in queues]
+    loop.submit(calls.prepare(roles)).result()
     chains = container.stage_chains
     watch = RegistryWatch(calls.registry, chains, loop.submit)
     cpu = ThreadPoolExecutor(cpu_slots(threads), thread_name_prefix="tidegate-cpu")

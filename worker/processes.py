@@ -84,7 +84,7 @@ def run_worker(settings: Settings, queues: Sequence[str] | None = None, threads:
         ) as container,
     ):
         container.configure_logging()
-        ingester = make_ingester(container, EventLog(metrics), identity.name, threads, stopping)
+        ingester = make_ingester(container, EventLog(metrics), identity.name, threads, stopping, chosen)
         try:
             with (
                 _metrics_served(settings, metrics),

@@ -85,6 +85,7 @@ def ask(
     terminal = terminal_of(context)
     with services(terminal) as container, calls_of(container) as made:
         found = _find(container, made, question, collection, _ASK_HITS, Mode.HYBRID)
+        made.run(lambda calls: calls.prepare(["answer_llm"]))
         answerer = FallbackLlm(made.calls.caller, container.chains.chain("answer_llm"))
         about = CallContext(call_id=uuid4().hex, stage="answer")
         answered = made.run(lambda _: answer_question(question, found.hits, answerer, about))
@@ -145,6 +146,7 @@ def _find(
     vector = None
     context = CallContext(call_id=uuid4().hex, stage="query")
     try:
+        made.run(lambda calls: calls.prepare(["embedder"]))
         embedder = made.calls.embedder(interactive=True)
         vector = made.run(lambda _: embedder.embed([query], context)).value[0]
     except (ChainExhausted, DeadlineExceeded) as error:

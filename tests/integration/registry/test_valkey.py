@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import redis as sync_redis
+from hypothesis import HealthCheck, given, settings
 from redis.asyncio import Redis
 
 from pipeline.domain.call import SkipReason
@@ -22,6 +23,7 @@ from pipeline.registry import FallbackRegistry, RedisRegistry, connect_to
 from tests.unit.failover.fakes import target
 from tests.unit.failover.registry_suite import Bench, RegistrySuite
 from tests.unit.failover.test_registries import redis_bench
+from tests.unit.registry.test_agreement import agree, histories, worlds
 
 FAILED = Report(Verdict.FAILURE, FailureKind.CONNECT)
 SUCCESS = Report(Verdict.SUCCESS)
@@ -38,6 +40,19 @@ class TestRedisRegistryOnValkey(RegistrySuite):
     async def bench(self, valkey_url: str) -> AsyncIterator[Bench]:
         async with Redis.from_url(valkey_url, decode_responses=True) as client:
             yield redis_bench(client)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(among=worlds, history=histories)
+def test_memory_and_valkey_agree_on_every_answer(
+    valkey_url: str, among: tuple[Target, ...], history: list[tuple[Any, ...]]
+) -> None:
+    async def run() -> None:
+        async with Redis.from_url(valkey_url, decode_responses=True) as client:
+            await client.flushall()
+            await agree(among, history, client)
+
+    asyncio.run(run())
 
 
 @pytest.fixture

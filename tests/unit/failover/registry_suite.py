@@ -188,6 +188,14 @@ class RegistrySuite:
         overloaded = await bench.fails(target("b", cooldown=forgiving), FailureKind.OVERLOADED, retry_after_s=5)
         assert overloaded.wait_s == pytest.approx(5)
 
+    async def test_after_a_cooldown_the_allowance_begins_anew(self, bench: Bench) -> None:
+        a = target("a", cooldown=CooldownPolicy(allowed_fails=1, fail_window_s=60))
+        await bench.fails(a, FailureKind.SERVER_ERROR)
+        assert (await bench.fails(a, FailureKind.SERVER_ERROR)).opened
+        await bench.advance(31)
+        await bench.succeeds(a)
+        assert not (await bench.fails(a, FailureKind.SERVER_ERROR)).opened
+
     # --- invalid output ---
 
     async def test_a_login_page_cools_its_target_at_the_fifth_input(self, bench: Bench) -> None:
@@ -449,6 +457,30 @@ class RegistrySuite:
         assert (await bench.registry.report(b, probe, SUCCESS)).closed
         assert not (await bench.permit(b)).probe
         assert (await bench.permit(a)).probe
+
+    async def test_the_target_that_found_the_quota_used_up_recovers_like_the_others(self, bench: Bench) -> None:
+        a = target("a", quota_group="org")
+        await bench.fails(a, FailureKind.QUOTA)
+        await bench.advance(301)
+        await bench.succeeds(a)
+        assert not (await bench.permit(a)).probe
+
+    async def test_a_group_cooldown_ends_a_recovery(self, bench: Bench) -> None:
+        a, b = target("a", quota_group="org"), target("b", quota_group="org")
+        await bench.fails(b)
+        await bench.advance(31)
+        await bench.succeeds(b)
+        await bench.fails(a, FailureKind.RATE_LIMIT)
+        status = await bench.status(b)
+        assert (status.state, status.ramp) == (BreakerState.OPEN, None)
+
+    async def test_a_reset_of_one_target_does_not_shorten_its_groups_cooldown(self, bench: Bench) -> None:
+        a, b, c = (target(name, quota_group="org") for name in "abc")
+        await bench.fails(a, FailureKind.RATE_LIMIT, retry_after_s=20)
+        await bench.advance(1)
+        await bench.registry.reset(b.key)
+        await bench.fails(b, FailureKind.RATE_LIMIT, retry_after_s=1)
+        assert cooling_for(await bench.refusal(c), 19)
 
     async def test_a_group_cooldown_is_never_shortened(self, bench: Bench) -> None:
         a, b, c = (target(name, quota_group="org") for name in "abc")

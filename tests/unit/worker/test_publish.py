@@ -2,11 +2,9 @@ from uuid import UUID
 
 import pytest
 
-from pipeline.domain.errors import ServiceUnavailable
 from pipeline.domain.unit import Stage
 from pipeline.store.window import Slice
-from worker.app import make_app
-from worker.publish import SlicePublisher, ordinals_text, slice_id, slice_text
+from worker.publish import ordinals_text, slice_id, slice_text
 
 _DOCUMENT = UUID("7f3a90bc-0000-4000-8000-000000000000")
 
@@ -31,10 +29,3 @@ def test_arguments_are_written_for_people() -> None:
     assert slice_text(_slice(Stage.FORMAT, 1, 2)) == "document 7f3a90bc, run 12, pages 1-2"
     assert slice_text(_slice(Stage.EMBED, 8)) == "document 7f3a90bc, run 12, chunks 8"
     assert slice_text(_slice(Stage.PARSE, 0)) == "document 7f3a90bc, run 12"
-
-
-def test_a_broker_that_is_away_is_a_service_that_is_unavailable(tmp_path: object) -> None:
-    app = make_app(f"redis+socket://{tmp_path}/nobody.sock?virtual_host=0", "t:")
-    with pytest.raises(ServiceUnavailable, match="Redis does not take messages"):
-        SlicePublisher(app)([_slice(Stage.PARSE, 0)])
-    app.close()

@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema  # type: ignore[import-untyped]
 import pytest
 
-from tests.unit.upstream.conftest import MESSAGES, Client
+from tests.integration.upstream.conftest import MESSAGES, Client
 from tests.upstream import FakeUpstream
 from tests.upstream.answers import anchor_text
 from tests.upstream.schema import fill

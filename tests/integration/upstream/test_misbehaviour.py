@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.unit.upstream.conftest import Client
+from tests.integration.upstream.conftest import Client
 from tests.upstream import NAMED, Act, Call, FakeUpstream, dead_port, redirect
 from tests.upstream.fixtures import UpstreamFactory
 

@@ -7,7 +7,7 @@ import time
 import pytest
 from pydantic import ValidationError
 
-from tests.unit.upstream.conftest import MESSAGES, Client
+from tests.integration.upstream.conftest import MESSAGES, Client
 from tests.upstream import FakeUpstream, Upstream
 from tests.upstream.fixtures import ProcessFactory, UpstreamFactory
 

@@ -204,38 +204,60 @@ def test_each_event_loop_has_its_own_connection(valkey_url: str) -> None:
 SHARED = target("shared", max_parallel=3, cooldown=QUICK)
 
 
+async def _fail(registry: RedisRegistry, parent: Connection) -> None:
+    admission = await registry.admit(SHARED)
+    assert isinstance(admission, Admitted)
+    await registry.report(SHARED, admission.permit, FAILED)
+    parent.send("failed")
+
+
+async def _hold(registry: RedisRegistry, parent: Connection) -> None:
+    admissions = [await registry.admit(SHARED) for _ in range(4)]
+    parent.send([isinstance(admission, Admitted) for admission in admissions])
+    parent.recv()
+
+
+async def _rush(registry: RedisRegistry, parent: Connection) -> None:
+    await registry.statuses([SHARED])
+    parent.send("ready")
+    await asyncio.to_thread(parent.recv)
+    admissions = await asyncio.gather(*(registry.admit(SHARED) for _ in range(10)))
+    parent.send(
+        [
+            admission.reason if isinstance(admission, Refused) else str(admission.permit.probe)
+            for admission in admissions
+        ]
+    )
+    parent.recv()
+
+
+WORK = {"fail": _fail, "hold": _hold, "rush": _rush}
+
+
 def _in_a_process(url: str, work: str, parent: Connection) -> None:
     async def run() -> None:
         registry = registry_at(url, permit_ttl_s=1.0)
-        if work == "fail":
-            admission = await registry.admit(SHARED)
-            assert isinstance(admission, Admitted)
-            await registry.report(SHARED, admission.permit, FAILED)
-            parent.send("failed")
-        else:
-            admissions = [await registry.admit(SHARED) for _ in range(4)]
-            parent.send([isinstance(admission, Admitted) for admission in admissions])
-            parent.recv()
+        await WORK[work](registry, parent)
         await registry.aclose()
 
     asyncio.run(run())
 
 
-Start = Callable[[str], tuple[Any, Any]]
+Start = Callable[[str], tuple[Any, Any, Any]]
 
 
 @pytest.fixture
 def start(valkey_url: str) -> Iterator[Start]:
-    """Starts a process with some work; returns it and what it says."""
+    """Starts a process with some work; returns it, its pipe, and the first thing it says."""
     context, started = multiprocessing.get_context("spawn"), []
 
-    def start(work: str) -> tuple[Any, Any]:
+    def start(work: str) -> tuple[Any, Any, Any]:
         ours, theirs = context.Pipe()
         process = context.Process(target=_in_a_process, args=(valkey_url, work, theirs))
         process.start()
         theirs.close()
         started.append((process, ours))
-        return process, ours.recv()
+        return process, ours, ours.recv()
 
     yield start
     for process, ours in started:
@@ -250,7 +272,7 @@ async def test_a_cooldown_set_by_one_process_holds_in_another_at_its_next_call(
 ) -> None:
     slow = Target(SHARED.key, SHARED.preset, SHARED.model)
     assert isinstance(await registry.admit(slow), Admitted)
-    _, answer = await asyncio.to_thread(start, "fail")
+    _, _, answer = await asyncio.to_thread(start, "fail")
     assert answer == "failed"
     status = (await registry.statuses([slow]))[0]
     assert status.failures == 1
@@ -258,7 +280,7 @@ async def test_a_cooldown_set_by_one_process_holds_in_another_at_its_next_call(
 
 
 async def test_a_killed_process_gives_its_permits_back_by_itself(start: Start, registry: RedisRegistry) -> None:
-    process, answer = await asyncio.to_thread(start, "hold")
+    process, _, answer = await asyncio.to_thread(start, "hold")
     assert answer == [True, True, True, False]
     assert await registry.admit(SHARED) == Refused(SkipReason.FULL)
     process.kill()
@@ -266,3 +288,36 @@ async def test_a_killed_process_gives_its_permits_back_by_itself(start: Start, r
     await asyncio.sleep(1.1)
     assert (await registry.statuses([SHARED]))[0].in_flight == 0
     assert isinstance(await registry.admit(SHARED), Admitted)
+
+
+async def test_fifty_callers_in_five_processes_get_exactly_one_probe(start: Start, registry: RedisRegistry) -> None:
+    pipes = [(await asyncio.to_thread(start, "rush"))[1] for _ in range(5)]
+    admission = await registry.admit(SHARED)
+    assert isinstance(admission, Admitted)
+    await registry.report(SHARED, admission.permit, FAILED)
+    await asyncio.sleep(0.25)
+    for pipe in pipes:
+        pipe.send("go")
+    said = [each for pipe in pipes for each in await asyncio.to_thread(pipe.recv)]
+    assert sorted(said) == ["True", *["probing"] * 49]
+
+
+async def test_when_the_probing_process_is_killed_another_probes_after_its_lease(
+    start: Start, registry: RedisRegistry
+) -> None:
+    admission = await registry.admit(SHARED)
+    assert isinstance(admission, Admitted)
+    await registry.report(SHARED, admission.permit, FAILED)
+    await asyncio.sleep(0.25)
+    process, _, answer = await asyncio.to_thread(start, "hold")
+    assert answer == [True, False, False, False]
+    process.kill()
+    refusal = await registry.admit(SHARED)
+    assert isinstance(refusal, Refused)
+    assert refusal.reason is SkipReason.PROBING
+    assert refusal.wait_s is not None
+    await asyncio.sleep(refusal.wait_s + 0.05)
+    probe = await registry.admit(SHARED)
+    assert isinstance(probe, Admitted)
+    assert probe.permit.probe
+    assert (await registry.report(SHARED, probe.permit, SUCCESS)).closed

@@ -62,7 +62,7 @@ def demo(
     context: typer.Context,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the stack running afterwards.")] = False,
 ) -> None:
-    """Take the example documents in, show how far they are, and answer two searches.
+    """Take the example documents in, and answer two searches.
 
     It starts the stack under TIDEGATE_HOME (./.tidegate) and stops it again; one that runs there already is used and
     left alone. Without a configuration all models are local ones: no key and no network are needed.

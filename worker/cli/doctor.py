@@ -47,7 +47,11 @@ class Finding:
 
 
 def doctor(context: typer.Context) -> None:
-    """Check the configuration, Postgres, Redis, the beat, the queues and the targets. Exit 1 when a check failed."""
+    """Check that everything is as it has to be.
+
+    That is the configuration, Postgres, Redis, the blobs, the beat, the queues and the targets. Exit code 1 when a
+    check failed.
+    """
     from worker.bootstrap import open_container
 
     terminal = terminal_of(context)

@@ -105,7 +105,7 @@ def cancel(
 
 def delete(
     context: typer.Context,
-    documents: Annotated[list[str], typer.Argument(metavar="DOC…", help="Ids, their starts, or enqueued paths.")],
+    documents: Annotated[list[str], typer.Argument(metavar="DOC", help="Ids, their starts, or enqueued paths.")],
 ) -> None:
     """Delete documents with everything that was made of them. The files themselves stay where they are."""
     from pipeline.delete import delete as delete_documents

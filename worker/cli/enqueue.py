@@ -47,7 +47,7 @@ class Order:
 
 def enqueue(
     context: typer.Context,
-    paths: Annotated[list[str], typer.Argument(metavar="PATH…", help="Files, or folders for the files in them.")],
+    paths: Annotated[list[str], typer.Argument(metavar="PATH", help="Files, or folders for the files in them.")],
     collection: Annotated[str, typer.Option("--collection", metavar="C", help="Where they belong.")] = "default",
     batch: Annotated[
         str | None, typer.Option("--batch", metavar="LABEL", help="What to call them together; else today's date.")

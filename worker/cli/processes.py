@@ -27,7 +27,10 @@ def worker(
     ] = None,
     threads: Annotated[int, typer.Option("--threads", metavar="N", min=1, help="Slices at once.")] = 32,
 ) -> None:
-    """Run one worker until it is told to end (SIGTERM, Ctrl-C); what it has is finished or given back."""
+    """Run one worker until it is told to end.
+
+    On SIGTERM or Ctrl-C, what it has is finished or given back.
+    """
     from worker.processes import run_worker
 
     settings = set_up(terminal_of(context), level="info")

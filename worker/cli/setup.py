@@ -16,14 +16,12 @@ __all__ = ["register"]
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    config = typer.Typer(help="Look at the configuration.", rich_markup_mode=None, no_args_is_help=True)
+    config = typer.Typer(help="Look at the configuration.", rich_markup_mode=None)
     config.command("check", epilog=example("tidegate config check", "tidegate config check tidegate.yaml"))(
         config_check
     )
     app.add_typer(config, name="config")
-    db = typer.Typer(
-        help="Look at the database's schema, or bring it up to date.", rich_markup_mode=None, no_args_is_help=True
-    )
+    db = typer.Typer(help="Look at the database's schema, or bring it up to date.", rich_markup_mode=None)
     db.command("upgrade", epilog=example("tidegate db upgrade"))(db_upgrade)
     db.command("check", epilog=example("tidegate db check"))(db_check)
     app.add_typer(db, name="db")

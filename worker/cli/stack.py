@@ -43,7 +43,9 @@ def up(
     no_api: Annotated[bool, typer.Option("--no-api", help="Leave the API out.", hidden=True)] = False,
     leash: Annotated[int | None, typer.Option("--leash", metavar="PID", hidden=True)] = None,
 ) -> None:
-    """Start Postgres, Redis, one worker a stage, beat and Flower, and restart what dies. Ctrl-C stops everything.
+    """Start the whole stack.
+
+    That is Postgres, Redis, one worker a stage, beat and Flower. What dies is restarted; Ctrl-C stops everything.
 
     Postgres and Redis are embedded, with their data in TIDEGATE_HOME (./.tidegate), unless TIDEGATE_DATABASE_URL and
     TIDEGATE_REDIS_URL name others.

@@ -103,7 +103,7 @@ def attempts(
     document: Document,
     stage: Annotated[str | None, typer.Option("--stage", metavar="S", help="Only that stage's.")] = None,
 ) -> None:
-    """List every model call that was made for a document, and the targets left out on the way."""
+    """List every model call for a document. The targets left out on the way are named."""
     from pipeline.attempts import attempts as read_attempts
 
     terminal = terminal_of(context)

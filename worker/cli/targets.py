@@ -28,7 +28,7 @@ _STYLES = {"closed": "green", "open": "red", "half_open": "yellow", "disabled": 
 def register(app: typer.Typer) -> None:
     """Add the command."""
     targets = typer.Typer(
-        help="The models' endpoints: their state, until when and why, and how they did in the last hour.",
+        help="See which model endpoints are busy. Each has its state, until when and why, and its last hour.",
         rich_markup_mode=None,
         epilog=example("tidegate targets", "tidegate targets reset vision", "tidegate targets check"),
     )
@@ -56,17 +56,17 @@ def _targets(context: typer.Context) -> None:
 
 
 def disable(context: typer.Context, target: Target) -> None:
-    """Switch a target off: nobody calls it until it is enabled again."""
+    """Switch a target off. Nobody calls it until it is enabled again."""
     _switch(terminal_of(context), target, disabled=True)
 
 
 def enable(context: typer.Context, target: Target) -> None:
-    """Switch a target on again; work that waited for it goes on."""
+    """Switch a target on again. Work that waited for it goes on."""
     _switch(terminal_of(context), target, disabled=False)
 
 
 def reset(context: typer.Context, target: Target) -> None:
-    """Forget a target's failures and cooldown; work that waited for it goes on."""
+    """Forget a target's failures and cooldown. Work that waited for it goes on."""
     from worker.cli.models import calls_of
 
     terminal = terminal_of(context)
@@ -83,7 +83,7 @@ def check(
     context: typer.Context,
     target: Annotated[str | None, typer.Argument(metavar="[T]", help="A target's key or preset; else all.")] = None,
 ) -> None:
-    """Make one small real call to each target, without retries or fallbacks, and say how it went."""
+    """Make one small real call to each target. There are no retries and no fallbacks."""
     from worker.cli.models import calls_of
     from worker.cli.trial import try_target
 

@@ -13,7 +13,7 @@ from pipeline.domain.errors import UpstreamFailure
 from pipeline.failover.call import Caller
 from pipeline.failover.kinds import FailureKind
 from pipeline.failover.memory import MemoryRegistry
-from pipeline.failover.records import AttemptStart, CallContext, Switch
+from pipeline.failover.records import AttemptSink, AttemptStart, CallContext, Switch
 from pipeline.failover.registry import CooldownRegistry
 from pipeline.failover.target import Target
 from pipeline.failover.upstream import (
@@ -187,9 +187,11 @@ class World:
         loop = asyncio.get_running_loop()
         self.use(MemoryRegistry(now=lambda: 1000.0 + loop.time(), rng=lambda: self.spread))
 
-    def use(self, registry: CooldownRegistry) -> None:
+    def use(self, registry: CooldownRegistry, sink: AttemptSink | None = None) -> None:
         self.registry = registry
-        self.caller = Caller(registry, self.upstream, self.sink, self.observer, LoopTime(), rng=lambda: self.spread)
+        self.caller = Caller(
+            registry, self.upstream, sink or self.sink, self.observer, LoopTime(), rng=lambda: self.spread
+        )
 
     async def in_flight(self, *targets: Target) -> int:
         return sum(status.in_flight for status in await self.registry.statuses(targets))

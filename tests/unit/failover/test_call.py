@@ -983,8 +983,7 @@ async def test_a_cancellation_at_any_moment_leaves_no_permit_and_no_open_attempt
     world = World()
     registry, sink = world.registry, world.sink
     world.upstream.scripts = {"a": [[1, fail(FailureKind.CONNECT)]], "b": [[1, *GOOD]]}
-    world.use(Slow(registry))
-    world.caller._sink = Slow(sink)
+    world.use(Slow(registry), Slow(sink))
     call = asyncio.create_task(ask(world))
     await asyncio.sleep(at_s)
     call.cancel()
@@ -1010,7 +1009,7 @@ async def test_a_cancellation_while_a_target_refuses_is_not_lost() -> None:
 @virtual
 async def test_a_cancellation_while_success_is_being_recorded_still_cancels() -> None:
     world = World()
-    world.caller._sink = Slow(world.sink)
+    world.use(world.registry, Slow(world.sink))
     call = asyncio.create_task(ask(world))
     await asyncio.sleep(1.5)
     call.cancel()

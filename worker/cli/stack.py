@@ -56,7 +56,8 @@ def up(
     del no_api  # there is none yet to leave out
     terminal = terminal_of(context)
     queues = parse_queues(_listed(stages))
-    settings = set_up(terminal, level="info" if not detach else "warning")
+    # A person is told what matters; a log keeps all of it.
+    settings = set_up(terminal, level="warning" if detach or terminal.is_watched else "info")
     load_config(settings)
     if detach:
         words = [*(("--stages", stages) if stages else ()), "--threads", str(threads)]
@@ -157,8 +158,12 @@ def _run_here(terminal: Terminal, settings: Settings, plan: StackPlan) -> None:
         _show(terminal, settings, stack, detached=False)
         terminal.flush()
 
+    if terminal.is_watched:
+        terminal.note("starting …")
     with make_supervisor(settings, plan) as supervisor:
         supervisor.run(on_ready=ready)
+    if terminal.is_watched:
+        terminal.note("stopped.")
 
 
 def _show(terminal: Terminal, settings: Settings, stack: Stack, *, detached: bool) -> None:
@@ -182,7 +187,9 @@ def _show(terminal: Terminal, settings: Settings, stack: Stack, *, detached: boo
     workers = [part.queues[0] for part in stack.parts if part.role == "worker"]
     rows: list[tuple[str, object]] = [("up", f"{', '.join(_others(stack))}; workers for {', '.join(workers)}")]
     rows += where.rows(terminal)
-    rows.append(("next", "tidegate enqueue FILES --wait" + ("; to stop:  tidegate down" if detached else "")))
+    rows.append(
+        ("next", "tidegate enqueue FILES --wait" + ("; to stop:  tidegate down" if detached else "; to stop:  Ctrl-C"))
+    )
     terminal.facts(rows)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.domain.digest import text_digest
-from pipeline.domain.document import Chunk, ParsedPage, TextFormat, TextQuality
+from pipeline.domain.document import Chunk, ParsedPage, TextFormat, TextQuality, usable_text
 from pipeline.domain.errors import Failure
 from pipeline.domain.run import RunState
 from pipeline.domain.unit import Stage, UnitState, When
@@ -34,6 +34,7 @@ __all__ = [
     "after_describe",
     "after_parse",
     "after_retrieve",
+    "anchor",
     "format_source",
     "needs_image",
     "parse_digest",
@@ -60,7 +61,12 @@ def _described(page: Page, when: When) -> bool:
 
 def format_source(page: Page, description: str | None) -> tuple[str | None, str]:
     """What the formatter is given of a page: (description, text); both empty when there is nothing to format."""
-    return description or None, page.text_layer if page.text_quality == TextQuality.GOOD else ""
+    return description or None, usable_text(page.text_layer, page.text_quality, description)
+
+
+def anchor(page: Page) -> str:
+    """The text that a vision model is shown with a page's picture: one that it may rely on."""
+    return page.text_layer if page.text_quality == TextQuality.GOOD else ""
 
 
 def parse_digest(run: Run) -> str:
@@ -95,9 +101,7 @@ def after_parse(session: Session, run: Run, output: Mapping[str, Any]) -> None:
         run,
         Stage.DESCRIBE,
         [
-            NewUnit(
-                page.number, stage_digest(run.recipe, Stage.DESCRIBE, page.image_digest, format_source(page, None)[1])
-            )
+            NewUnit(page.number, stage_digest(run.recipe, Stage.DESCRIBE, page.image_digest, anchor(page)))
             for page in seen
         ],
     )

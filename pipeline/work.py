@@ -18,6 +18,7 @@ from pipeline.advance import (
     after_describe,
     after_parse,
     after_retrieve,
+    anchor,
     format_source,
     parse_digest,
     retrieve_inputs,
@@ -215,7 +216,7 @@ class _Describe:
     def _job(self, session: Session, run: Run, unit: Claimed, image_digest: str, page: Any) -> Job:
         context = self.shop.context(session, run, unit)
         number, media_type = page.number, page.image_media_type or "image/jpeg"
-        _, text = format_source(page, None)
+        text = anchor(page)
 
         async def work() -> list[Done]:
             image = self.shop.blobs.read(image_digest)

@@ -8,7 +8,17 @@ from pathlib import Path
 
 from pipeline.domain.errors import Failure
 
-__all__ = ["Chunk", "Cues", "Limits", "PageFile", "ParsedDocument", "ParsedPage", "TextFormat", "TextQuality"]
+__all__ = [
+    "Chunk",
+    "Cues",
+    "Limits",
+    "PageFile",
+    "ParsedDocument",
+    "ParsedPage",
+    "TextFormat",
+    "TextQuality",
+    "usable_text",
+]
 
 
 class TextFormat(StrEnum):
@@ -24,12 +34,30 @@ class TextFormat(StrEnum):
 class TextQuality(StrEnum):
     """Whether a page's own text may be believed.
 
-    ``poor``: present, but invisible, mismapped or garbage. ``none``: there is no text.
+    ``partial``: visible and legible, but not all that the page says (some of its characters have no mapping, or it is
+    a stamp on a scan). ``poor``: invisible, mismapped or garbage. ``none``: there is no text.
     """
 
     GOOD = "good"
+    PARTIAL = "partial"
     POOR = "poor"
     NONE = "none"
+
+
+def usable_text(text_layer: str, quality: str, description: str | None) -> str:
+    """What of a page's own text goes into the document, beside what a vision model read (None: nothing has yet).
+
+    A partial text stands in where the picture gave less than half as much: legible words are better than none.
+    """
+    if quality == TextQuality.GOOD:
+        return text_layer
+    if quality == TextQuality.PARTIAL and 2 * _letters(description or "") < _letters(text_layer):
+        return text_layer
+    return ""
+
+
+def _letters(text: str) -> int:
+    return sum(map(str.isalnum, text))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import and_, func, insert, literal, select
 from sqlalchemy.orm import Session, aliased
 
-from pipeline.domain.document import ParsedPage
+from pipeline.domain.document import ParsedPage, usable_text
 from pipeline.domain.unit import Stage, UnitState
 from pipeline.store.schema import Page, Run, Unit
 
@@ -135,7 +135,7 @@ def page_texts(session: Session, run_id: int, numbers: Sequence[int] | None = No
     for row in session.execute(query):
         if UnitState.FAILED.value in (row.describe_state, row.format_state):
             continue
-        own = row.text_layer if row.text_quality == "good" else ""
-        best = row.markdown if row.markdown is not None else row.description if row.description is not None else own
+        own = usable_text(row.text_layer, row.text_quality, row.description)
+        best = row.markdown if row.markdown is not None else row.description or own
         texts.append(PageText(row.number, best, row.description))
     return texts

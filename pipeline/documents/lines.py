@@ -14,6 +14,8 @@ __all__ = ["as_rows", "heading_of", "write"]
 _PARAGRAPH_GAP = 0.75
 _SIZE_CHANGE = 0.18
 _TABLE_LEADING = 2.2
+_FEW_ROWS = 3
+_HEADING_CHARS = 200
 
 
 def as_rows(pieces: Sequence[Piece]) -> list[Row]:
@@ -116,14 +118,17 @@ def _starts_paragraph(above: Row, row: Row) -> bool:
 
 
 def heading_of(rows: Sequence[Row]) -> str | None:
-    """The largest text among the page's first rows, if it is larger than the page's usual."""
+    """The largest text among the page's first rows, if it is larger than the page's usual.
+
+    A page of a few rows has no usual size: where they are all alike, the first one stands for it.
+    """
     usual = median(row.height for row in rows)
     top = [row for row in rows[:12] if len(row.pieces) == 1 and sum(map(str.isalpha, row.pieces[0].text)) >= 3]
     if not top:
         return None
     largest = max(row.height for row in top)
-    if largest < 1.15 * usual and len(rows) > 3:
-        return None
+    if largest < 1.15 * usual:
+        return top[0].pieces[0].text[:_HEADING_CHARS] if len(rows) <= _FEW_ROWS else None
     words: list[str] = []
     for row in top:
         if row.height >= 0.92 * largest:
@@ -131,4 +136,4 @@ def heading_of(rows: Sequence[Row]) -> str | None:
         elif words:
             break
     title = " ".join(words)
-    return title if len(title) <= 200 else None
+    return title if len(title) <= _HEADING_CHARS else None

@@ -10,16 +10,43 @@ from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
 
-from pipeline.documents.pieces import Piece, share_row
+from pipeline.documents.pieces import CELL_GAP, Piece, share_row
 
 __all__ = ["in_reading_order"]
 
 _LONG_CELL = 25
+_LINE_PIECES = 4
 
 
 def in_reading_order(pieces: list[Piece]) -> list[Piece]:
     """Keep the stream's order, or order by place where that one is not for reading."""
-    return _by_place(pieces) if _is_disordered(pieces) else pieces
+    return _by_place(pieces) if _is_disordered(pieces) else _with_stragglers(pieces)
+
+
+def _with_stragglers(pieces: list[Piece]) -> list[Piece]:
+    """Words that come before the line above theirs (a paragraph's first word, often) are put back into their line."""
+    ordered: list[Piece] = []
+    held: Piece | None = None
+    for at, piece in enumerate(pieces):
+        if held is not None and piece.y1 > held.y0 + 0.5 * held.height:
+            ordered.append(held)
+            held = None
+        if held is None and _is_ahead(pieces, at):
+            held = piece
+        else:
+            ordered.append(piece)
+    return ordered if held is None else [*ordered, held]
+
+
+def _is_ahead(pieces: Sequence[Piece], at: int) -> bool:
+    """Whether only the line above stands between a piece and the next one of its own line."""
+    piece = pieces[at]
+    for above, other in enumerate(pieces[at + 1 : at + 2 + _LINE_PIECES]):
+        if share_row(piece, other):
+            return above > 0 and 0 <= other.x0 - piece.x1 <= CELL_GAP * piece.height
+        if other.y1 > piece.y0 + 0.5 * piece.height or piece.y0 - other.y1 > 2 * piece.height:
+            return False
+    return False
 
 
 def _is_disordered(pieces: Sequence[Piece]) -> bool:

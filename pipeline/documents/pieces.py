@@ -9,6 +9,8 @@ __all__ = ["CELL_GAP", "Piece", "Row", "adjoins", "overlap", "share_row"]
 # In heights of the line: a wider gap parts cells, and more overlap than that makes two pieces neighbours.
 CELL_GAP = 1.25
 _SAME_ROW = 0.5
+_TOUCH = 0.1
+_CLOSING = frozenset(")]},.;:!?")
 
 
 @dataclass(slots=True)
@@ -30,8 +32,15 @@ class Piece:
         """Go on with ``other``; a raised sign doesn't make the line higher."""
         if not self.words:
             self.words = [(self.x0, self.text)]
-        self.words.extend(other.placed_words())
-        self.text = f"{self.text} {other.text}"
+        words = other.placed_words()
+        space = " "
+        if words[0][1][0] in _CLOSING and 0 <= other.x0 - self.x1 + _TOUCH * self.height <= 2 * _TOUCH * self.height:
+            # After a raised sign the rest of a word comes by itself.
+            start, head = self.words.pop()
+            words = [(start, head + words[0][1]), *words[1:]]
+            space = ""
+        self.words.extend(words)
+        self.text = f"{self.text}{space}{other.text}"
         self.x0, self.x1 = min(self.x0, other.x0), max(self.x1, other.x1)
         if other.height > 0.8 * self.height:
             self.y0, self.y1 = min(self.y0, other.y0), max(self.y1, other.y1)

@@ -32,7 +32,10 @@ _TEX_FF = re.compile("(?<=[A-Za-z])\u21b5(?=[a-z])")
 # pdfium joins a word that was hyphenated at a line's end and leaves its mark in it: there it is two words again.
 _WORD = re.compile(r"[^\s\x02]+\x02?|\x02")
 _RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
+_ALEF_LAM = re.compile("[\u0622\u0623\u0625\u0627]\u0644")
 _LINE = re.compile(r"[^\r\n]+")
+_CURRENCIES = frozenset("$£€¥₩₹")
+_AMOUNT = re.compile(r"\(?-?\d[\d.,]*\)?|[—–-]")
 _SAMPLES = 240
 # Radians: text that runs in another direction than most of the page's.
 _TILT = 0.1
@@ -107,7 +110,16 @@ def _characters(textpage: Any, count: int) -> str:
             code = pdfium.FPDFText_GetUnicode(textpage, index)
             whole[index] = _HYPHEN if code == ord(_HYPHEN) else "\ufffd"
         text = "".join(whole)
+    if _ALEF_LAM.search(text):
+        text = _ALEF_LAM.sub(lambda match: _lam_alef(textpage, match), text)
     return _TEX_FF.sub("\ufb00", text) if "\u21b5" in text else text
+
+
+def _lam_alef(textpage: Any, match: re.Match[str]) -> str:
+    """Turned round by pdfium: text that runs to the left, and with it the two letters of the ligature lam-alef."""
+    pair = match.group()
+    is_one_glyph = _box(textpage, match.start()) == _box(textpage, match.start() + 1)
+    return pair[::-1] if is_one_glyph else pair
 
 
 def _sample(text: str, size: int) -> Sequence[int]:
@@ -161,14 +173,29 @@ def _pieces(textpage: Any, text: str, span: tuple[int, int], angle: float, heigh
     """Cut one of pdfium's lines at its wide gaps."""
     mixed = _RIGHT_TO_LEFT.search(text, *span) is not None
     words = [_word(textpage, match, angle, height_pt, every_box=mixed) for match in _WORD.finditer(text, *span)]
+    signs = _leading_signs(words)
     pieces: list[Piece] = []
-    for word in words:
+    for index, word in enumerate(words):
         last = pieces[-1] if pieces else None
-        if last is not None and (adjoins(last, word) or (mixed and _has_between(last, word, words))):
+        if last is None or index in signs:
+            pieces.append(word)
+        elif index - 1 in signs or adjoins(last, word) or (mixed and _has_between(last, word, words)):
             last.take(word)
         else:
             pieces.append(word)
     return pieces
+
+
+def _leading_signs(words: Sequence[Piece]) -> frozenset[int]:
+    """Where a currency sign stands apart before its amount, and often nearer to the amount of the column before.
+
+    "$ 178 $ 141" is two cells with their signs in front, and "178 € 141 €" is none of our business.
+    """
+    signs = [index for index, word in enumerate(words) if word.text in _CURRENCIES]
+    lead = signs and all(index + 1 < len(words) and _AMOUNT.fullmatch(words[index + 1].text) for index in signs)
+    if not lead or any(_AMOUNT.fullmatch(word.text) for word in words[: signs[0]]):
+        return frozenset()
+    return frozenset(signs)
 
 
 def _has_between(last: Piece, word: Piece, words: Sequence[Piece]) -> bool:
@@ -224,11 +251,11 @@ def judge(layer: Layer, image_share: float) -> TextQuality:
     """
     if layer.chars == 0:
         return TextQuality.NONE
-    if layer.invisible > 0.5 or layer.unmapped > 0.1 or _is_garbled(layer.text):
+    if layer.invisible > 0.5 or layer.unmapped > 0.5 or _is_garbled(layer.text):
         return TextQuality.POOR
     # A stamp or a page number on a scan is not the page's text.
-    if image_share > _FULL_PAGE and layer.chars < _FEW_CHARS:
-        return TextQuality.POOR
+    if layer.unmapped > 0.1 or (image_share > _FULL_PAGE and layer.chars < _FEW_CHARS):
+        return TextQuality.PARTIAL
     return TextQuality.GOOD
 
 

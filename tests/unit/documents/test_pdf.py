@@ -111,7 +111,57 @@ def test_invisible_text_over_a_scan_is_not_believed(make_job: MakeJob) -> None:
 
 def test_a_stamp_on_a_scan_is_not_the_pages_text(make_job: MakeJob) -> None:
     (page,) = pages(make_job, with_image(shown(500, 20, "page 12"), words="SCANNED"))
-    assert page.text_quality is TextQuality.POOR
+    assert page.text_quality is TextQuality.PARTIAL
+    assert page.image is not None
+
+
+def test_currency_signs_that_stand_apart_belong_to_the_amounts_behind_them(make_job: MakeJob) -> None:
+    rows = "".join(
+        shown(60, y, label) + "".join(shown(x, y, word) for x, word in cells)
+        for y, label, cells in (
+            (700, "Revenue", [(150, "$"), (210, "178"), (228, "$"), (290, "141")]),
+            (685, "Costs", [(210, "96"), (290, "80")]),
+            (670, "Total", [(150, "$"), (210, "82"), (228, "$"), (290, "61")]),
+        )
+    )
+    assert only(make_job, rows).text == "Revenue\t$ 178\t$ 141\nCosts\t96\t80\nTotal\t$ 82\t$ 61"
+
+
+def test_currency_signs_behind_their_amounts_stay_there(make_job: MakeJob) -> None:
+    rows = "".join(
+        shown(60, y, "Revenue") + shown(200, y, "178 \\200") + shown(300, y, "141 \\200") for y in (700, 685)
+    )
+    assert only(make_job, rows).text.count("\t178 €\t141 €") == 2
+
+
+def mapped(words: str, unicode: dict[str, str]) -> bytes:
+    """A page of ``words`` whose font says what each letter stands for (hexadecimal UTF-16)."""
+    drawing = f"BT /F0 20 Tf 50 100 Td ({words}) Tj ET"
+    pairs = "\n".join(f"<{ord(letter):02x}> <{code}>" for letter, code in unicode.items())
+    cmap = f"""/CIDInit /ProcSet findresource begin 12 dict begin begincmap /CMapName /M def /CMapType 2 def
+1 begincodespacerange <00> <ff> endcodespacerange {len(unicode)} beginbfchar\n{pairs}\nendbfchar endcmap end end"""
+    objects = [
+        "<< /Type /Catalog /Pages 2 0 R >>",
+        "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 300 200] /Contents 4 0 R"
+        " /Resources << /Font << /F0 5 0 R >> >> >>",
+        f"<< /Length {len(drawing)} >> stream\n{drawing}\nendstream",
+        "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /ToUnicode 6 0 R >>",
+        f"<< /Length {len(cmap)} >> stream\n{cmap}\nendstream",
+    ]
+    body = "".join(f"{number} 0 obj\n{one}\nendobj\n" for number, one in enumerate(objects, 1))
+    return f"%PDF-1.4\n{body}trailer << /Root 1 0 R /Size 7 >>\n%%EOF".encode()
+
+
+def test_the_ligature_of_lam_and_alef_reads_in_the_order_of_the_word(make_job: MakeJob) -> None:
+    # Drawn from the left: meem, lam-alef in one glyph, seen. The word is "peace".
+    (page,) = pages(make_job, mapped("ABC", {"A": "0645", "B": "06440627", "C": "0633"}))
+    assert page.text == "سلام"
+
+
+def test_alef_and_lam_of_two_glyphs_stay_as_they_are(make_job: MakeJob) -> None:
+    (page,) = pages(make_job, mapped("DBA", {"A": "0627", "B": "0644", "D": "0645"}))
+    assert page.text == "الم"
 
 
 def test_mismapped_text_is_not_believed(make_job: MakeJob) -> None:

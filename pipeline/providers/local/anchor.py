@@ -15,6 +15,10 @@ __all__ = ["believe", "mend"]
 _WORD = re.compile(r"[^\W\d_]{4,}")
 _MIN_RUN = 6
 _CLOSE = 0.84
+_MIN_LINE = 16
+_SEED = 8
+_SLACK = 3
+_SAME_LINE = 0.88
 
 
 def believe(text_layer: str, readable: Set[str]) -> bool:
@@ -45,12 +49,51 @@ def _compact(text: str) -> tuple[str, list[int]]:
     return "".join(ch for _, ch in kept), [i for i, _ in kept]
 
 
+def _stretch(wanted: str, layer: str, letters: str, at: list[int]) -> tuple[int, int] | None:
+    """Where the layer says what a line says, or nearly: from and to, in ``letters``.
+
+    Seeds taken from the line lead to the place; its ends are then moved to those of words, so that a first or last
+    letter that was misread is mended too.
+    """
+    if len(wanted) < _MIN_RUN:
+        return None
+    if (exact := letters.find(wanted)) >= 0:
+        return exact, exact + len(wanted)
+    if len(wanted) < _MIN_LINE:
+        return None
+    for offset in range(0, len(wanted) - _SEED + 1, _SEED):
+        found = letters.find(wanted[offset : offset + _SEED])
+        if found < 0:
+            continue
+        window = max(0, found - offset - _SLACK), min(len(letters), found - offset + len(wanted) + _SLACK)
+        blocks = difflib.SequenceMatcher(None, wanted, letters[slice(*window)], autojunk=False).get_matching_blocks()
+        first, last = blocks[0], blocks[-2]
+        start = _word_end(window[0] + first.b - first.a, layer, letters, at)
+        end = _word_end(window[0] + last.b + last.size + len(wanted) - last.a - last.size, layer, letters, at)
+        same = sum(block.size for block in blocks)
+        if start is not None and end is not None and same >= _SAME_LINE * max(len(wanted), end - start):
+            return start, end
+    return None
+
+
+def _word_end(near: int, layer: str, letters: str, at: list[int]) -> int | None:
+    """The boundary between words of the layer that is nearest, if it is near enough."""
+    for step in range(_SLACK + 1):
+        for place in (near - step, near + step):
+            if place in (0, len(letters)):
+                return place
+            if 0 < place < len(letters) and any(ch.isspace() for ch in layer[at[place - 1] + 1 : at[place]]):
+                return place
+    return None
+
+
 def _mended(
     text: str, layer: str, letters: str, at: list[int], known: set[str], vocabulary: dict[str, list[str]]
 ) -> str:
     wanted, _ = _compact(unicodedata.normalize("NFKC", text))
-    if len(wanted) >= _MIN_RUN and (start := letters.find(wanted)) >= 0:
-        found = layer[at[start] : at[start + len(wanted) - 1] + 1]
+    span = _stretch(wanted, layer, letters, at)
+    if span is not None:
+        found = layer[at[span[0]] : at[span[1] - 1] + 1]
         return " ".join("".join(ch for ch in found if ch.isspace() or unicodedata.category(ch) != "Cc").split())
 
     def closest(match: re.Match[str]) -> str:

@@ -21,6 +21,24 @@ def test_a_misread_word_is_spelled_as_in_the_text_layer() -> None:
     assert mended("Table of Contonts!", "Table of\nContents and more") == "Table of Contents!"
 
 
+def test_a_line_with_misread_letters_is_taken_from_the_text_layer() -> None:
+    layer = "system. It began\nin the early 970s to replace the previous decentralised\nsystem, says Ælfgifu"
+
+    assert mended("in the early 97os toreplace the previous decentralisod", layer) == (
+        "in the early 970s to replace the previous decentralised"
+    )
+
+
+def test_a_misread_letter_at_a_lines_end_is_mended_too() -> None:
+    layer = "and his first wife\nÆlfgifu. A detailed account is not\npossible"
+
+    assert mended("AElfgifu. A detailed account is nol", layer) == "Ælfgifu. A detailed account is not"
+
+
+def test_another_number_in_a_line_that_is_alike_is_not_overwritten_from_afar() -> None:
+    assert mended("Gate 17 opens", "Gate 99 opens") == "Gate 17 opens"
+
+
 def test_what_the_text_layer_does_not_know_is_kept() -> None:
     assert mended("Voltage 230 V", "an entirely other text") == "Voltage 230 V"
     assert mended("Voltage 230 V", "") == "Voltage 230 V"

@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test unit check format lock clean
+.PHONY: help install demo test corpus unit check format lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -36,6 +36,9 @@ demo: install ## Ingest examples/ on the embedded stack with local models, searc
 
 test: $(VENV)/.dev-installed ## Every test, against an embedded Postgres and Redis
 	$(BIN)/python -m pytest
+
+corpus: $(VENV)/.dev-installed ## The awkward real files of ../shared/corpus, end to end, beside what is right
+	$(BIN)/python -m tests.acceptance.corpus
 
 unit: $(VENV)/.dev-installed ## Unit tests alone (seconds, no services)
 	$(BIN)/python -m pytest tests/unit -q

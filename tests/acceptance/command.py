@@ -14,7 +14,6 @@ from typing import Any
 
 REPO = Path(__file__).resolve().parents[2]
 EXAMPLES = REPO / "examples"
-_TIMEOUT_S = 240
 
 
 @dataclass(frozen=True)
@@ -39,6 +38,7 @@ class Tidegate:
 
     folder: Path
     variables: Mapping[str, str] = field(default_factory=dict)
+    timeout_s: float = 240
 
     @property
     def home(self) -> Path:
@@ -52,7 +52,7 @@ class Tidegate:
     def run(self, *words: str | Path, code: int | None = 0) -> Ran:
         """Run a command to its end; it must end with ``code`` (None for any), and show no traceback."""
         done = subprocess.run(
-            self.argv(*words), cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=_TIMEOUT_S
+            self.argv(*words), cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=self.timeout_s
         )
         ran = Ran(done.returncode, done.stdout, done.stderr)
         assert code is None or ran.code == code, f"exit {ran.code}, not {code}\n{ran.out}\n{ran.err}"

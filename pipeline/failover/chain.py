@@ -337,7 +337,7 @@ def failed(
     if rule.action is Action.STOP:
         return replace(state, stop=StopReason.FORBIDDEN)
     if rule.action is Action.LARGER and target.context_window is not None:
-        state = replace(state, window_above=max(target.context_window, state.window_above or 0))
+        state = replace(state, window_above=target.context_window)
     if rule.action is Action.POLICY:
         return _after_policy(state)
     return _next_target(state)

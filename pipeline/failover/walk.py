@@ -326,7 +326,6 @@ class Walk:
             reason = self.left.kind or FailureKind.UNKNOWN
             switch = Switch(self.context, self.chain.role, self.left.target, to_target, reason)
             self.means.observer.switched(switch)
-            self.left = None
 
     async def _end(self, reason: StopReason) -> NoReturn:
         """The call ends without an answer."""

@@ -39,9 +39,11 @@ async def ask(world: World, chain: Chain = CHAIN, context: CallContext = CONTEXT
     return await world.caller.chat(chain, chat_request(**request), context)
 
 
-async def exhausted(world: World, chain: Chain = CHAIN, context: CallContext = CONTEXT, **more: Any) -> ChainExhausted:
+async def exhausted(
+    world: World, chain: Chain = CHAIN, context: CallContext = CONTEXT, budget: Any = None, **request: Any
+) -> ChainExhausted:
     with pytest.raises(ChainExhausted) as caught:
-        await world.caller.chat(chain, chat_request(), context, **more)
+        await world.caller.chat(chain, chat_request(**request), context, budget=budget or (lambda _: True))
     return caught.value
 
 
@@ -368,6 +370,14 @@ async def test_a_probe_is_not_repeated_at_the_same_target() -> None:
 
 
 @virtual
+async def test_the_last_attempt_is_held_against_its_target_even_where_it_would_be_repeated() -> None:
+    world = World()
+    world.upstream.scripts["a"] = [*DOWN]
+    await exhausted(world, Chain("vlm", (target("a", same_target_retries=2),), CallPolicy(max_attempts=1)))
+    assert [cooled[0] for cooled in world.observer.cooldowns] == [A.key]
+
+
+@virtual
 async def test_what_the_request_caused_is_not_repeated_at_the_same_target() -> None:
     world = World()
     world.upstream.scripts["a"] = [[fail(FailureKind.INVALID_REQUEST)]]
@@ -397,6 +407,22 @@ async def test_a_request_too_long_for_a_target_skips_it_by_contract() -> None:
     assert world.upstream.called == ["b"]
     (skip,) = answer.tries[0].skipped
     assert (skip.reason, skip.detail) == (SkipReason.CONTRACT, "10000 tokens above its window of 8192")
+
+
+@virtual
+async def test_a_request_that_nobody_can_take_is_not_retryable() -> None:
+    world = World()
+    error = await exhausted(world, Chain("vlm", (target("a", json_schema=False),)), needs=Needs(json_schema=True))
+    assert not error.retryable
+    assert error.skipped[0].reason is SkipReason.CONTRACT
+
+
+@virtual
+async def test_a_skip_is_listed_on_the_next_row_only() -> None:
+    world = World()
+    world.upstream.scripts["b"] = [*DOWN]
+    answer = await ask(world, Chain("vlm", (target("a", context_window=10), B, C)), needs=Needs(tokens_in=100))
+    assert [[skip.target for skip in record.skipped] for record in answer.tries] == [[A.key], []]
 
 
 @virtual
@@ -640,6 +666,7 @@ async def test_the_targets_named_for_content_policy_take_over() -> None:
     answer = await ask(world, chain)
     assert world.upstream.called == ["a", "c", "d"]
     assert (answer.position, answer.degraded) == (3, True)
+    assert [record.skipped for record in answer.tries] == [(), (), ()]
 
 
 @virtual
@@ -927,6 +954,16 @@ async def test_a_recovery_beyond_the_deadline_or_the_attempts_is_not_waited_for(
 
 
 @virtual
+async def test_after_a_recovery_a_target_that_turned_the_input_down_is_not_asked_again() -> None:
+    world = World()
+    world.upstream.scripts = {"a": [*DOWN, *DOWN, GOOD], "b": [[fail(FailureKind.INVALID_REQUEST)]]}
+    policy = CallPolicy(interactive=True, wait_for_recovery=True)
+    answer = await ask(world, Chain("answer_llm", (A, B), policy))
+    assert world.upstream.called == ["a", "b", "a", "a"]
+    assert [skip.reason for skip in answer.tries[3].skipped] == []
+
+
+@virtual
 async def test_while_somebody_else_probes_a_waiting_caller_looks_every_second() -> None:
     world = World()
     world.upstream.scripts["a"] = [*DOWN, [0.4, *GOOD]]
@@ -1087,6 +1124,7 @@ async def test_a_renewal_under_way_is_over_before_the_permit_goes_back() -> None
     world.use(Slow(registry))
     world.upstream.scripts["a"] = [[10.2, "x", Finish("stop")]]
     await ask(world, Chain("vlm", (target("a", times=Times(ttft_timeout_s=60)),)))
+    await asyncio.sleep(60)
     assert [status.in_flight for status in await registry.statuses([A])] == [0]
 
 

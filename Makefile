@@ -21,12 +21,12 @@ $(BIN)/python:
 
 $(VENV)/.run-installed: requirements.lock pyproject.toml | $(BIN)/python
 	@echo "Installing Tidegate and what it runs on (about a minute) …"
-	$(PIP) install --quiet --require-hashes -r requirements.lock
-	$(PIP) install --quiet --no-deps --no-build-isolation --no-index --editable .
+	@$(PIP) install -qq --require-hashes -r requirements.lock
+	@$(PIP) install -qq --no-deps --no-build-isolation --no-index --editable .
 	@touch $@
 
 $(VENV)/.dev-installed: requirements-dev.lock $(VENV)/.run-installed
-	$(PIP) install --quiet --require-hashes -r requirements-dev.lock
+	@$(PIP) install -qq --require-hashes -r requirements-dev.lock
 	@touch $@
 
 install: $(VENV)/.run-installed ## The environment in .venv, with the `tidegate` command

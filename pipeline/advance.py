@@ -180,15 +180,20 @@ def _make_embed(session: Session, run: Run, ordinals: Sequence[int]) -> None:
         reuse_known(session, run, Stage.EMBED)
 
 
-def reuse_known(session: Session, run: Run, stage: Stage, ordinals: Sequence[int] | None = None) -> set[int]:
-    """End the open units of a stage whose results exist already, and go on from them; returns their ordinals."""
+def reuse_known(session: Session, run: Run, stage: Stage, held: Sequence[int] = ()) -> set[int]:
+    """End the units of a stage whose results exist already, and go on from them; returns their ordinals.
+
+    Args:
+        held: Ordinals of units that the caller has leased; beside them only pending units are looked at, since
+            somebody else's lease may be paying for its answer just now.
+    """
     if stage is Stage.EMBED:
         if run.space_id is None or run.redo_from == stage.value:
             return set()
-        placed = reuse_vectors(session, run.id, run.space_id)
+        placed = reuse_vectors(session, run.id, run.space_id, held)
         mark_reused(session, run.id, Stage.EMBED, placed)
         return set(placed)
-    units = reuse_units(session, run, stage, ordinals)
+    units = reuse_units(session, run, stage, held)
     done = [unit.ordinal for unit in units]
     if not done:
         return set()

@@ -15,7 +15,8 @@ from pipeline.advance import settle
 from pipeline.dispatch import WAKE_TTL_S
 from pipeline.domain.run import RunState
 from pipeline.domain.unit import MODEL_STAGES, Stage
-from pipeline.ingest import ChainWatch, UnitPolicy
+from pipeline.endings import UnitPolicy
+from pipeline.ingest import ChainWatch
 from pipeline.store.attempt_sink import close_lost_attempts
 from pipeline.store.blob_rows import sweep_blobs
 from pipeline.store.blobs import BlobStore

@@ -33,7 +33,7 @@ from worker.services import Addresses, find_services
 if TYPE_CHECKING:
     from celery import Celery
 
-    from pipeline.ingest import UnitPolicy
+    from pipeline.endings import UnitPolicy
     from pipeline.reconcile import ReconcilePolicy
 
 __all__ = ["ROLE_OF_STAGE", "Container", "open_container"]
@@ -136,7 +136,7 @@ class Container:
     @property
     def unit_policy(self) -> UnitPolicy:
         # What carries out work takes half a second to import, and most commands never do.
-        from pipeline.ingest import UnitPolicy
+        from pipeline.endings import UnitPolicy
 
         unit = self.config.unit
         return UnitPolicy(

@@ -10,9 +10,10 @@ from sqlalchemy.dialects.postgresql import insert as pg_insert
 from sqlalchemy.orm import Session
 
 from pipeline.domain.document import Chunk, Cues
-from pipeline.domain.unit import Stage, UnitState
+from pipeline.domain.unit import Stage
 from pipeline.store.schema import ChunkRow, Embedding, Run, Unit
 from pipeline.store.text import tsv_of
+from pipeline.store.units import free_or_held
 
 __all__ = ["chunks_of", "insert_chunks", "neighbours", "reuse_vectors", "set_cues", "store_vector"]
 
@@ -71,7 +72,7 @@ def set_cues(session: Session, run_id: int, ordinal: int, cues: Cues) -> None:
     )
 
 
-def reuse_vectors(session: Session, run_id: int, space_id: int) -> list[int]:
+def reuse_vectors(session: Session, run_id: int, space_id: int, held: Sequence[int] = ()) -> list[int]:
     """Give the run's unfinished chunks the vectors that this space already holds for the same text.
 
     Returns:
@@ -85,7 +86,7 @@ def reuse_vectors(session: Session, run_id: int, space_id: int) -> list[int]:
         .where(
             ChunkRow.run_id == run_id,
             Unit.stage == Stage.EMBED.value,
-            Unit.state.in_((UnitState.PENDING.value, UnitState.LEASED.value)),
+            free_or_held(held),
         )
     )
     placed = session.scalars(

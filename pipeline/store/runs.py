@@ -47,11 +47,14 @@ def lock_run(session: Session, run_id: int) -> Run | None:
 
 def lock_running(session: Session, run_id: int) -> bool:
     """Hold a run FOR SHARE if it is running (a queued one is started); False when nothing may be claimed of it."""
+    # Started before it is held: two claimers that both held it FOR SHARE could not both go on to change it.
+    session.execute(
+        update(Run)
+        .where(Run.id == run_id, Run.state == RunState.QUEUED.value)
+        .values(state=RunState.RUNNING.value, started_at=func.coalesce(Run.started_at, func.now()))
+        .execution_options(synchronize_session=False)
+    )
     state = session.scalar(select(Run.state).where(Run.id == run_id).with_for_update(read=True))
-    if state == RunState.QUEUED:
-        # FOR SHARE can't be raised safely by two claimers at once, so the guarded UPDATE decides who starts it.
-        move_run(session, run_id, RunState.RUNNING, started_at=func.coalesce(Run.started_at, func.now()))
-        state = session.scalar(select(Run.state).where(Run.id == run_id))
     return state == RunState.RUNNING
 
 

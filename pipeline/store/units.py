@@ -28,6 +28,7 @@ __all__ = [
     "expire_leases",
     "fail_unit",
     "finish_unit",
+    "free_or_held",
     "give_back",
     "lose_lease",
     "make_parked_due",
@@ -125,8 +126,14 @@ def create_units(session: Session, run: Run, stage: Stage, units: Iterable[NewUn
     return len(made.all())
 
 
-def reuse_units(session: Session, run: Run, stage: Stage, ordinals: Sequence[int] | None = None) -> list[Unit]:
-    """End pending or leased units whose result is already known in this collection; returns them, in order.
+def free_or_held(held: Sequence[int]) -> ColumnElement[bool]:
+    """Pending units, and those leased ones whose ordinals the caller says that it holds."""
+    leased = and_(Unit.state == UnitState.LEASED.value, Unit.ordinal.in_(held))
+    return or_(Unit.state == UnitState.PENDING.value, leased)
+
+
+def reuse_units(session: Session, run: Run, stage: Stage, held: Sequence[int] = ()) -> list[Unit]:
+    """End pending units, and held ones, whose result is already known in this collection; returns them, in order.
 
     A degraded result is not good enough for a run that redoes degraded units, and nothing is reused from the stage
     that a run was requeued from.
@@ -148,11 +155,7 @@ def reuse_units(session: Session, run: Run, stage: Stage, ordinals: Sequence[int
             source.state == UnitState.DONE.value,
             source.output.is_not(None),
             source.input_digest.in_(
-                select(Unit.input_digest).where(
-                    Unit.run_id == run.id,
-                    Unit.stage == stage.value,
-                    Unit.state.in_((UnitState.PENDING.value, UnitState.LEASED.value)),
-                )
+                select(Unit.input_digest).where(Unit.run_id == run.id, Unit.stage == stage.value, free_or_held(held))
             ),
             ~source.degraded if run.primary_only else source.id.is_not(None),
         )
@@ -161,12 +164,10 @@ def reuse_units(session: Session, run: Run, stage: Stage, ordinals: Sequence[int
     where = [
         Unit.run_id == run.id,
         Unit.stage == stage.value,
-        Unit.state.in_((UnitState.PENDING.value, UnitState.LEASED.value)),
+        free_or_held(held),
         Unit.input_digest == candidates.c.input_digest,
         candidates.c.n == 1,
     ]
-    if ordinals is not None:
-        where.append(Unit.ordinal.in_(ordinals))
     rows = session.scalars(
         update(Unit)
         .where(*where)

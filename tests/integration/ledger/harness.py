@@ -21,11 +21,12 @@ from pipeline.domain.document import Limits
 from pipeline.domain.errors import ChainExhausted
 from pipeline.domain.run import RunState
 from pipeline.domain.unit import MODEL_STAGES, Stage, UnitState, When
+from pipeline.endings import SliceReport, UnitPolicy
 from pipeline.enqueue import Enqueued, enqueue
 from pipeline.failover.kinds import FailureKind
 from pipeline.failover.records import CallContext
 from pipeline.failover.upstream import ChatRequest, Reply
-from pipeline.ingest import Ingest, SliceReport, UnitPolicy
+from pipeline.ingest import Ingest
 from pipeline.recipe import EmbedSpace, Recipe, build_recipe
 from pipeline.reconcile import wake_parked_runs
 from pipeline.stages.ports import ReplyCheck

@@ -6,9 +6,11 @@ import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import select, text, update
+from sqlalchemy.exc import DBAPIError
 
 from pipeline.adapters.watch import ChainRoom
 from pipeline.domain.call import Outcome
@@ -252,3 +254,69 @@ def test_a_second_reconciler_leaves_at_once(harness: Harness) -> None:
     with harness.sessions.begin() as session:
         session.execute(text("select pg_advisory_xact_lock(x) from (values (x'71DE6A7E03'::bigint)) as v(x)"))
         assert reconcile(harness.sessions, harness.blobs, harness.watch, ReconcilePolicy()) is None
+
+
+def test_claimers_of_a_queued_run_never_lock_each_other_out(harness: Harness, tmp_path: Path) -> None:
+    runs = []
+    for n in range(15):
+        path = tmp_path / f"{n}.md"
+        path.write_text(f"text {n}")
+        runs.append(harness.enqueue(path)[0].run or 0)
+    for run in runs:
+        with ThreadPoolExecutor(4) as pool:
+            claimed = list(pool.map(lambda _, run=run: claim(harness, run, Stage.PARSE, [0]), range(4)))
+        assert sum(map(len, claimed)) == 1
+
+
+def test_a_known_result_does_not_take_a_unit_from_the_worker_that_is_paying_for_it(
+    harness: Harness, run_id: int, note: Path, tmp_path: Path
+) -> None:
+    twin = tmp_path / "twin.md"
+    twin.write_bytes(note.read_bytes())
+    (other,) = harness.enqueue(twin)
+    for piece in harness.dispatch():
+        harness.ingest().run_slice(piece.run_id, piece.stage, piece.ordinals)
+    (paying,) = claim(harness, run_id, Stage.FORMAT, [1], worker="paying")
+    harness.drive()
+    assert harness.run(other.run).state == RunState.DONE
+    # A duplicate message of the unit that is being worked on finds its result known by now.
+    harness.watch.rooms[Stage.FORMAT] = ChainRoom(0, None)
+    harness.ingest().run_slice(run_id, Stage.FORMAT, [1])
+    with harness.sessions.begin() as session:
+        assert finish_unit(session, paying, Result({"markdown": "paid for"}))
+
+
+def test_a_deadlock_at_the_end_of_a_unit_does_not_lose_its_result(harness: Harness, note: Path) -> None:
+    (document,) = harness.enqueue(note)
+    holding = threading.Event()
+    crossed: list[str] = []
+
+    def cross() -> None:
+        with harness.sessions.begin() as session:
+            session.execute(text("set local deadlock_timeout = '10s'"))
+            session.execute(text("select 1 from document for update"))
+            holding.set()
+            try:
+                session.execute(text("select 1 from run for update"))
+                crossed.append("held both")
+            except DBAPIError:
+                crossed.append("gave way")
+
+    slices = harness.dispatch()
+    answer = harness.embedder.embed
+
+    async def embed_while_crossed(*args: Any) -> Any:
+        if not holding.is_set():
+            thread.start()
+            holding.wait()
+        return await answer(*args)
+
+    thread = threading.Thread(target=cross)
+    harness.embedder.embed = embed_while_crossed  # type: ignore[method-assign, assignment]
+    for piece in slices:
+        harness.ingest().run_slice(piece.run_id, piece.stage, piece.ordinals)
+    harness.drive()
+    thread.join()
+    assert crossed == ["held both"], "the unit's transaction was the one that gave way, and was run again"
+    assert harness.run(document.run).state == RunState.DONE
+    assert len(harness.embedder.calls) == 1

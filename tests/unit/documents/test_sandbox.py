@@ -33,7 +33,7 @@ def is_alive(pid: int) -> bool:
 
 
 def all_end(pids: Iterable[int], patience_s: float = 5.0) -> bool:
-    """Whether these processes are gone within a bound: SIGKILL is sent at once, but dying takes the scheduler's turn."""
+    """Whether these processes are gone within a bound: SIGKILL is sent at once, but dying takes a turn."""
     deadline = time.monotonic() + patience_s
     waiting = set(pids)
     while waiting and time.monotonic() < deadline:

@@ -8,7 +8,8 @@ import pytest
 from celery.exceptions import Reject
 
 from pipeline.domain.unit import Stage
-from pipeline.ingest import Ingest, SliceReport
+from pipeline.endings import SliceReport
+from pipeline.ingest import Ingest
 from worker.app import make_app, task_name
 from worker.dispatcher import Dispatcher
 from worker.tasks import SliceFailed, SliceParked, Tasks, register_tasks

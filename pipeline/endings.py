@@ -1,0 +1,226 @@
+"""How a unit ends: done, failed, parked or lost, each in one transaction under its run's lock.
+
+What ended a unit also settles its run (barriers, parking, publishing), so that nothing waits for a second look.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Protocol
+
+from pipeline.advance import settle
+from pipeline.domain.call import SkipReason
+from pipeline.domain.errors import (
+    ChainExhausted,
+    ChildDied,
+    DeadlineExceeded,
+    Failure,
+    RejectedInput,
+    ServiceUnavailable,
+)
+from pipeline.domain.run import RunState
+from pipeline.failover.call import rejecting_targets
+from pipeline.failover.kinds import FailureKind
+from pipeline.store.runs import lock_run, note_progress
+from pipeline.store.schema import Run
+from pipeline.store.session import Session, Sessions, transact
+from pipeline.store.units import (
+    Claimed,
+    Moment,
+    add_rejections,
+    fail_unit,
+    finish_unit,
+    lose_lease,
+    park_unit,
+    seconds_from_now,
+)
+from pipeline.work import Done, Workshop, calls_with_content, work_of
+
+__all__ = ["Endings", "Events", "SliceReport", "UnitPolicy", "moment"]
+
+_RETRY_WITHOUT_TIME_S = 30.0
+"""When a chain is busy but says no time: the default cooldown."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnitPolicy:
+    """The config's ``unit``, in seconds and counts; ``drain_s`` is what running units get when the worker stops."""
+
+    lease_s: float = 60.0
+    hard_deadline_s: float = 3600.0
+    max_lost: int = 3
+    max_calls: int = 20
+    drain_s: float = 8.0
+
+
+class Events(Protocol):
+    """Hears what happens to units and runs; it never raises."""
+
+    def unit_finished(self, unit: Claimed, outcome: str, detail: str) -> None: ...
+
+    def run_moved(self, run_id: int, document_id: str, state: RunState, detail: str) -> None: ...
+
+    def failed_inside(self, unit: Claimed, error: BaseException) -> None: ...
+
+
+@dataclass(slots=True)
+class SliceReport:
+    """What became of a slice.
+
+    Attributes:
+        details: A line for each unit that did not end well.
+        rejecting: Targets that are of no use to the slice's parked units.
+    """
+
+    counts: Counter[str] = field(default_factory=Counter)
+    details: list[str] = field(default_factory=list)
+    rejecting: set[str] = field(default_factory=set)
+    made_work: bool = False
+
+    @property
+    def ended_badly(self) -> bool:
+        return bool(self.counts["failed"] or self.counts["parked"])
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{n} {what}" for what, n in sorted(self.counts.items())) or "nothing to do"
+        return f"{counts}: {'; '.join(self.details)}" if self.details else counts
+
+
+@dataclass(frozen=True, slots=True)
+class Endings:
+    """Ends the units of one slice and keeps count in its report."""
+
+    sessions: Sessions
+    shop: Workshop
+    events: Events
+    policy: UnitPolicy
+    report: SliceReport
+
+    def done(self, unit: Claimed, done: Done) -> None:
+        """A unit has its result.
+
+        Raises:
+            ServiceUnavailable: Postgres is away; the result is lost with the lease.
+        """
+
+        def write(session: Session, run: Run) -> bool:
+            if not finish_unit(session, unit, done.result):
+                return False
+            work_of(unit.stage, self.shop).store(session, run, unit, done)
+            note_progress(session, run.id)
+            return True
+
+        try:
+            state = self._end(unit, write)
+        except ServiceUnavailable:
+            raise
+        except RejectedInput as error:
+            self._fail(unit, error.failure, done.result.calls)
+        except Exception as error:
+            self._failed_inside(unit, error, done.result.calls)
+        else:
+            self._ended(unit, state, "done", done.result.answered_by or "")
+
+    def failed(self, unit: Claimed, error: Exception) -> None:
+        """A unit has no result; the error says what that means for it."""
+        match error:
+            case ChainExhausted():
+                self._exhausted(unit, error)
+            case DeadlineExceeded():
+                # Slow is busy: what was tried and left out is on the attempts; the unit is tried again later.
+                self._exhausted(unit, ChainExhausted(error.role, error.tries, error.skipped, None, True))
+            case RejectedInput():
+                self._fail(unit, error.failure, 0)
+            case ChildDied():
+                state = self._end(unit, lambda session, _: lose_lease(session, unit, self.policy.max_lost))
+                self._ended(unit, state, "lost", str(error))
+            case _:
+                self._failed_inside(unit, error, 0)
+
+    def _failed_inside(self, unit: Claimed, error: Exception, calls: int) -> None:
+        """A bug of ours ends its own unit, and nobody else's."""
+        self.events.failed_inside(unit, error)
+        detail = f"{type(error).__name__} inside Tidegate; see the worker's log"
+        self._fail(unit, Failure(FailureKind.INTERNAL.value, detail), calls)
+
+    def _fail(self, unit: Claimed, failure: Failure, calls: int) -> None:
+        def write(session: Session, run: Run) -> bool:
+            if not fail_unit(session, unit, failure, calls):
+                return False
+            note_progress(session, run.id)
+            return True
+
+        self._ended(unit, self._end(unit, write), "failed", f"{failure.kind}: {failure.detail}")
+
+    def _exhausted(self, unit: Claimed, error: ChainExhausted) -> None:
+        calls = calls_with_content(error.tries)
+        if not error.retryable:
+            self._fail(unit, _rejected_everywhere(error), calls)
+            return
+        if unit.calls + calls >= self.policy.max_calls:
+            detail = f"{unit.calls + calls} calls returned content, none an answer"
+            self._fail(unit, Failure("max_calls", detail), calls)
+            return
+        rejecting = rejecting_targets(error.tries)
+
+        def write(session: Session, run: Run) -> bool:
+            if not park_unit(session, unit, _resume_at(error), calls):
+                return False
+            add_rejections(session, unit, rejecting)
+            return True
+
+        self.report.rejecting.update(unit.rejected_by, rejecting)
+        self._ended(unit, self._end(unit, write), "parked", str(error))
+
+    def _end(self, unit: Claimed, write: Callable[[Session, Run], bool]) -> tuple[RunState, str] | None:
+        """Write a unit's end and settle its run; None when the lease is no longer ours and nothing was written."""
+
+        def commit(session: Session) -> tuple[RunState, str] | None:
+            run = lock_run(session, unit.run_id)
+            if run is None or not write(session, run):
+                return None
+            return settle(session, run), str(run.document_id)
+
+        return transact(self.sessions, commit)
+
+    def _ended(self, unit: Claimed, ended: tuple[RunState, str] | None, outcome: str, detail: str) -> None:
+        if ended is None:
+            self.report.counts["dropped"] += 1
+            return
+        self.report.counts[outcome] += 1
+        if outcome != "parked":
+            self.report.made_work = True
+        if outcome != "done":
+            self.report.details.append(f"{unit.stage.value} {unit.ordinal} {outcome}: {detail}")
+        self.events.unit_finished(unit, outcome, detail)
+        state, document_id = ended
+        if state is not RunState.RUNNING:
+            self.events.run_moved(unit.run_id, document_id, state, "" if outcome == "done" else detail)
+
+
+def moment(epoch_s: float | None) -> datetime | None:
+    """A time of the registry's, as the database keeps it."""
+    return None if epoch_s is None else datetime.fromtimestamp(epoch_s, UTC)
+
+
+def _resume_at(error: ChainExhausted) -> Moment | None:
+    """When to look again; None where only a person's act (enable, budget) brings a target back."""
+    if error.retry_at is not None:
+        return moment(error.retry_at)
+    by_hand = {SkipReason.DISABLED, SkipReason.OVER_BUDGET}
+    if any(skip.reason in by_hand for skip in error.skipped):
+        return None
+    return seconds_from_now(_RETRY_WITHOUT_TIME_S)
+
+
+def _rejected_everywhere(error: ChainExhausted) -> Failure:
+    """The most telling failure: what the last target that was really asked said."""
+    if error.tries:
+        last = error.tries[-1]
+        return Failure(last.kind or "unknown", f"{last.target}: {last.message or 'no message'}")
+    reasons = "; ".join(f"{skip.target}: {skip.reason.value}" for skip in error.skipped)
+    kind = "contract" if any(skip.reason is SkipReason.CONTRACT for skip in error.skipped) else "rejected"
+    return Failure(kind, reasons or f"no target of {error.role} may take this input")

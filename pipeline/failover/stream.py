@@ -177,6 +177,8 @@ class Gathering:
         self._reasoning: list[str] = []
         self._tools: dict[int, list[ToolCall]] = {}
         self._guard = RepetitionGuard()
+        self._unguarded: list[str] = []
+        self._unguarded_chars = 0
 
     def add(self, delta: Delta) -> None:
         """Take a content delta.
@@ -215,11 +217,19 @@ class Gathering:
         )
 
     def _measure(self, text: str) -> None:
-        self._bytes += len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        chars = len(text)
+        self._bytes += chars if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
         if self._bytes > self._max_output_bytes:
             raise _too_long(self._max_output_bytes)
-        if self._guard.feed(text):
-            raise _repetition()
+        # The guard looks once in so many characters; asking it for each token would cost as much as the token.
+        self._unguarded.append(text)
+        self._unguarded_chars += chars
+        if self._unguarded_chars >= self._guard.CHECK_EVERY:
+            repeats = self._guard.feed("".join(self._unguarded))
+            self._unguarded.clear()
+            self._unguarded_chars = 0
+            if repeats:
+                raise _repetition()
 
 
 def accept(reply: Reply, max_output_bytes: int, allow_empty: bool) -> None:

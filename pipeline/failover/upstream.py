@@ -93,9 +93,12 @@ class ToolCall:
     call_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Delta:
-    """A piece of a stream. It is content when any of its parts is non-empty."""
+    """A piece of a stream. It is content when any of its parts is non-empty.
+
+    Nobody changes one; it is not frozen because one is made for every token, and that would take three times as long.
+    """
 
     text: str = field(default="", repr=False)
     reasoning: str = field(default="", repr=False)

@@ -151,7 +151,13 @@ class _EventReader:
         """
         if self._ended:
             return None
-        data = await self._next_bytes()
+        if self._reader.finish_reason is None:
+            try:
+                data = await self._content.readany()
+            except (aiohttp.ClientError, OSError) as error:
+                raise cut(error, after_content=self._reader.saw_content) from None
+        else:
+            data = await self._what_is_due()
         try:
             events = self._parser.feed(data) if data else self._parser.flush()
         except SseTooLarge as error:
@@ -168,12 +174,7 @@ class _EventReader:
                 return events[:position]
         return events
 
-    async def _next_bytes(self) -> bytes:
-        if self._reader.finish_reason is None:
-            try:
-                return await self._content.readany()
-            except (aiohttp.ClientError, OSError) as error:
-                raise cut(error, after_content=self._reader.saw_content) from None
+    async def _what_is_due(self) -> bytes:
         try:
             async with asyncio.timeout(_AFTER_FINISH_S):
                 return await self._content.readany()
@@ -209,9 +210,11 @@ def _delta(event: ServerEvent, reader: ChunkReader, redactor: Redactor, *, unfin
         raise UpstreamFailure(FailureKind.INVALID_OUTPUT, "an event of the stream is no JSON", 200) from None
     if not isinstance(chunk, dict):
         raise UpstreamFailure(FailureKind.INVALID_OUTPUT, "an event of the stream is no JSON object", 200)
-    _check_error(chunk, redactor, named=event.name == b"error", quote=not reader.saw_content)
+    if event.name == b"error" or chunk.get("error") or chunk.get("object") == "error":
+        raise failure_of(complaint_of(chunk), redactor, quote=not reader.saw_content)
     delta = reader.read(chunk)
-    _check_reason(reader.finish_reason)
+    if reader.finish_reason is not None:
+        _check_reason(reader.finish_reason)
     return delta
 
 
@@ -224,14 +227,9 @@ async def _document(response: aiohttp.ClientResponse, redactor: Redactor) -> dic
     if not isinstance(document, dict):
         message = f"the body is no JSON object (content type {response.content_type!r})"
         raise UpstreamFailure(FailureKind.INVALID_OUTPUT, redactor.message(message), response.status)
-    _check_error(document, redactor)
+    if document.get("error") or document.get("object") == "error":  # with status 200
+        raise failure_of(complaint_of(document), redactor)
     return document
-
-
-def _check_error(document: Mapping[str, Any], redactor: Redactor, *, named: bool = False, quote: bool = True) -> None:
-    """Raise when a document that came with status 200 states an error."""
-    if named or document.get("error") or document.get("object") == "error":
-        raise failure_of(complaint_of(document), redactor, quote=quote)
 
 
 def _check_reason(reason: str | None) -> None:

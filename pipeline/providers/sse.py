@@ -38,7 +38,18 @@ class SseParser:
         max_stream_bytes: Cap of everything fed.
     """
 
-    __slots__ = ("_data", "_fed", "_max_event", "_max_stream", "_name", "_pending", "_size", "_skip_lf", "_started")
+    __slots__ = (
+        "_between",
+        "_data",
+        "_fed",
+        "_max_event",
+        "_max_stream",
+        "_name",
+        "_pending",
+        "_size",
+        "_skip_lf",
+        "_started",
+    )
 
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES, max_stream_bytes: int = MAX_STREAM_BYTES) -> None:
         self._max_event = max_event_bytes
@@ -50,6 +61,7 @@ class SseParser:
         self._fed = 0
         self._skip_lf = False
         self._started = False
+        self._between = False  # nothing is pending: the next byte begins an event
 
     def feed(self, chunk: bytes) -> list[ServerEvent]:
         """The events that ``chunk`` completes.
@@ -61,6 +73,12 @@ class SseParser:
         if self._fed > self._max_stream:
             msg = f"a stream above {self._max_stream} bytes"
             raise SseTooLarge(msg)
+        if self._between and chunk.startswith(b"data: ") and len(chunk) <= self._max_event:
+            # A read that is one event of one line: nearly every read of a stream whose tokens come one by one.
+            end = len(chunk) - 2
+            if chunk.find(b"\n") == end and chunk.endswith(b"\n") and b"\r" not in chunk:
+                return [tuple.__new__(ServerEvent, (b"", chunk[6:end]))]
+        self._between = False
         if self._skip_lf and chunk:
             self._skip_lf = False
             if chunk[0] == _LF:
@@ -81,19 +99,15 @@ class SseParser:
             self._skip_lf = True
         elif last != _LF:
             self._keep(lines.pop())
-        events: list[ServerEvent] = []
-        for line in lines:
-            self._line(line, events)
+        events = self._events(lines)
+        self._between = not (self._pending or self._data or self._name or self._skip_lf)
         return events
 
     def flush(self) -> list[ServerEvent]:
         """What stands unfinished at the end of the stream; some servers leave out the last blank line."""
-        events: list[ServerEvent] = []
-        if self._pending:
-            self._line(bytes(self._pending), events)
-            self._pending.clear()
-        self._line(b"", events)
-        return events
+        lines = [bytes(self._pending), b""] if self._pending else [b""]
+        self._pending.clear()
+        return self._events(lines)
 
     def _keep(self, piece: bytes) -> None:
         self._pending += piece
@@ -101,26 +115,30 @@ class SseParser:
             msg = f"a line above {self._max_event} bytes"
             raise SseTooLarge(msg)
 
-    def _line(self, line: bytes, events: list[ServerEvent]) -> None:
+    def _events(self, lines: list[bytes]) -> list[ServerEvent]:
+        # One call for all lines of a read, and no constructor of Python's own: this runs for every token.
+        events: list[ServerEvent] = []
+        new = tuple.__new__
         if not self._started:
             self._started = True
-            line = line.removeprefix(_BOM)
-        if not line:
-            if self._data:
-                data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
-                events.append(ServerEvent(self._name, data))
-                self._data = []
-            self._name = b""
-            self._size = 0
-            return
-        if line.startswith(b"data:"):
-            value = line[6:] if line[5:6] == b" " else line[5:]
-            self._size += len(value)
-            if self._size > self._max_event:
-                msg = f"an event above {self._max_event} bytes"
-                raise SseTooLarge(msg)
-            self._data.append(value)
-        elif line.startswith(b"event:"):
-            self._name = line[6:].removeprefix(b" ")
-        elif line == b"data":
-            self._data.append(b"")
+            lines[0] = lines[0].removeprefix(_BOM)
+        name, data, size = self._name, self._data, self._size
+        for line in lines:
+            if not line:
+                if data:
+                    events.append(new(ServerEvent, (name, data[0] if len(data) == 1 else b"\n".join(data))))
+                    data.clear()
+                name, size = b"", 0
+            elif line.startswith(b"data:"):
+                value = line[6:] if line.startswith(b" ", 5) else line[5:]
+                size += len(value)
+                if size > self._max_event:
+                    msg = f"an event above {self._max_event} bytes"
+                    raise SseTooLarge(msg)
+                data.append(value)
+            elif line.startswith(b"event:"):
+                name = line[6:].removeprefix(b" ")
+            elif line == b"data":
+                data.append(b"")
+        self._name, self._size = name, size
+        return events

@@ -65,8 +65,8 @@ def format_source(page: Page, description: str | None) -> tuple[str | None, str]
 
 
 def anchor(page: Page) -> str:
-    """The text that a vision model is shown with a page's picture: one that it may rely on."""
-    return page.text_layer if page.text_quality == TextQuality.GOOD else ""
+    """The text that a vision model is shown with a page's picture, as an aid for spelling."""
+    return page.text_layer if page.text_quality in (TextQuality.GOOD, TextQuality.PARTIAL) else ""
 
 
 def parse_digest(run: Run) -> str:

@@ -28,7 +28,11 @@ _INVISIBLE = frozenset({pdfium.FPDF_TEXTRENDERMODE_INVISIBLE, pdfium.FPDF_TEXTRE
 _HYPHEN = "\x02"
 _NO_CHARACTER = "\ufffe"
 # Every TeX font without a character map puts its "ff" there; one character stays one, so that indices agree.
-_TEX_FF = re.compile("(?<=[A-Za-z])\u21b5(?=[a-z])")
+_TEX_FF = re.compile("(?<=[A-Za-z])\u21b5(?=[a-z-])")
+# Such a font has no character at all for "ffi" and "ffl"; English words tell them apart by the letter that follows.
+_TEX_FFI = re.compile("(?<=[A-Za-z])\ufffd(?=[a-z-])")
+_TEX_FFL = re.compile("(?<=[A-Za-z])\ufffd(?=[eiou])")
+_LIGATURES = {"\ufb00": "ff", "\ufb03": "ffi", "\ufb04": "ffl"}
 # pdfium joins a word that was hyphenated at a line's end and leaves its mark in it: there it is two words again.
 _WORD = re.compile(r"[^\s\x02]+\x02?|\x02")
 _RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
@@ -112,7 +116,9 @@ def _characters(textpage: Any, count: int) -> str:
         text = "".join(whole)
     if _ALEF_LAM.search(text):
         text = _ALEF_LAM.sub(lambda match: _lam_alef(textpage, match), text)
-    return _TEX_FF.sub("\ufb00", text) if "\u21b5" in text else text
+    if _TEX_FF.search(text):
+        text = _TEX_FFI.sub("\ufb03", _TEX_FFL.sub("\ufb04", _TEX_FF.sub("\ufb00", text)))
+    return text
 
 
 def _lam_alef(textpage: Any, match: re.Match[str]) -> str:
@@ -208,8 +214,10 @@ def _has_between(last: Piece, word: Piece, words: Sequence[Piece]) -> bool:
 
 def _word(textpage: Any, match: re.Match[str], angle: float, height_pt: float, *, every_box: bool) -> Piece:
     text = match.group()
-    if _HYPHEN in text or "\ufb00" in text:
-        text = text.replace(_HYPHEN, "-").replace("\ufb00", "ff")
+    if _HYPHEN in text:
+        text = text.replace(_HYPHEN, "-")
+    for ligature, letters in _LIGATURES.items():
+        text = text.replace(ligature, letters)
     left, bottom, right, top = _box(textpage, match.start())
     for index in range(match.start() + 1, match.end()) if every_box else (match.end() - 1,):
         box = _box(textpage, index)

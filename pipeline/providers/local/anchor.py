@@ -13,6 +13,7 @@ from pipeline.providers.local.reading import Line
 __all__ = ["believe", "mend"]
 
 _WORD = re.compile(r"[^\W\d_]{4,}")
+_HOLE = re.compile("[\ufffd\ue000-\uf8ff]")
 _MIN_RUN = 6
 _CLOSE = 0.84
 _MIN_LINE = 16
@@ -71,8 +72,10 @@ def _stretch(wanted: str, layer: str, letters: str, at: list[int]) -> tuple[int,
         start = _word_end(window[0] + first.b - first.a, layer, letters, at)
         end = _word_end(window[0] + last.b + last.size + len(wanted) - last.a - last.size, layer, letters, at)
         same = sum(block.size for block in blocks)
-        if start is not None and end is not None and same >= _SAME_LINE * max(len(wanted), end - start):
-            return start, end
+        if start is None or end is None or same < _SAME_LINE * max(len(wanted), end - start):
+            continue
+        # A hole in the layer says less than what was read there.
+        return None if _HOLE.search(letters, start, end) else (start, end)
     return None
 
 

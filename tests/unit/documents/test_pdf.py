@@ -164,6 +164,13 @@ def test_alef_and_lam_of_two_glyphs_stay_as_they_are(make_job: MakeJob) -> None:
     assert page.text == "الم"
 
 
+def test_the_ligatures_of_a_tex_font_without_a_character_map_are_read(make_job: MakeJob) -> None:
+    letters = {letter: f"{ord(letter):04x}" for letter in "abcdefghijklmnopqrstuvwxyz- "}
+    words = "diAerent eBcient oA-the-shelf shuBe"
+    (page,) = pages(make_job, mapped(words, letters | {"A": "21b5", "B": "fffd"}))
+    assert page.text == "different efficient off-the-shelf shuffle"
+
+
 def test_mismapped_text_is_not_believed(make_job: MakeJob) -> None:
     garbage = "Wkh qruwk jdwh rshqv zkhq wkh rxwhu ohyho kdv vwdbhg ehorz lwv rshqlqj ohyho ".translate(
         str.maketrans("aeiouy", "xxxxxx")

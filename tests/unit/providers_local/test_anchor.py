@@ -35,6 +35,14 @@ def test_a_misread_letter_at_a_lines_end_is_mended_too() -> None:
     assert mended("AElfgifu. A detailed account is nol", layer) == "Ælfgifu. A detailed account is not"
 
 
+def test_a_hole_in_the_text_layer_does_not_go_over_what_was_read() -> None:
+    layer = "practical di\ufffdculties for taking advantage of them"
+
+    assert mended("practical difficulties for taking advantage of", layer) == (
+        "practical difficulties for taking advantage of"
+    )
+
+
 def test_another_number_in_a_line_that_is_alike_is_not_overwritten_from_afar() -> None:
     assert mended("Gate 17 opens", "Gate 99 opens") == "Gate 17 opens"
 

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import func, select, text
 
 from pipeline.cancel import cancel
 from pipeline.delete import delete
@@ -227,12 +227,19 @@ def test_delete_looks_all_names_up_first(seed: Seed, sessions: Sessions, blobs: 
     assert _count(sessions, Document) == 1
 
 
+def _age_blobs(sessions: Sessions) -> None:
+    with sessions.begin() as session:
+        session.execute(text("update blob set created_at = now() - interval '2 hours'"))
+
+
 def test_the_sweep_of_all_takes_only_what_nobody_refers_to(seed: Seed, sessions: Sessions, blobs: FileBlobs) -> None:
     used, unused = blobs.put_bytes(b"used").digest, blobs.put_bytes(b"unused").digest
     with sessions.begin() as session:
         record_blobs(session, [(used, 1, "x"), (unused, 1, "x")])
     seed.document("/a", digest=used)
+    assert sweep_blobs(sessions, blobs) == 0, "what was only just stored is about to be referred to"
 
+    _age_blobs(sessions)
     assert sweep_blobs(sessions, blobs) == 1
     assert (blobs.exists(used), blobs.exists(unused)) == (True, False)
 
@@ -243,6 +250,7 @@ def test_the_sweep_passes_over_a_blob_that_is_being_referred_to(
     digest = blobs.put_bytes(b"wanted").digest
     with sessions.begin() as session:
         record_blobs(session, [(digest, 1, "x")])
+    _age_blobs(sessions)
     with sessions.begin() as session:
         record_blobs(session, [(digest, 1, "x")])
         assert sweep_blobs(sessions, blobs) == 0

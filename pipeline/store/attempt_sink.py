@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any
 
-from sqlalchemy import func, insert, select, text, update
+from sqlalchemy import Executable, func, insert, select, update
 from sqlalchemy.orm import Session, sessionmaker
 
 from pipeline.domain.call import Outcome, Skip, TryRecord
 from pipeline.failover.records import AttemptStart, CallContext
-from pipeline.store.schema import Attempt, Unit, Worker
+from pipeline.store.schema import Attempt, Base, Unit, Worker
 
 __all__ = ["PostgresAttemptSink", "close_lost_attempts"]
 
-T = TypeVar("T")
+_ATTEMPT = Base.metadata.tables[Attempt.__tablename__]
+# In the statement itself, since there is no transaction around it: it holds until the commit that follows.
+_NOT_SYNCHRONOUS = func.set_config("synchronous_commit", "off", True)
 
 
 class PostgresAttemptSink:
     """Writes attempt rows (port ``AttemptSink``). The loop never touches Postgres: a bounded executor does.
 
-    ``synchronous_commit`` is off for these: an attempt that a power cut swallows is a line of history, while the
-    result that was paid for is committed with its unit.
+    Each write is one statement that commits itself: this happens twice a model call, and BEGIN, settings and COMMIT
+    would be round trips of their own. ``synchronous_commit`` is off for these: an attempt that a power cut swallows is
+    a line of history, while the result that was paid for is committed with its unit.
     """
 
     def __init__(self, sessions: sessionmaker[Session], executor: Executor) -> None:
@@ -39,9 +42,8 @@ class PostgresAttemptSink:
             "preset": start.preset,
             "skipped": _skips(start.skipped),
         }
-        return await self._write(
-            lambda session: session.execute(insert(Attempt).returning(Attempt.id), row).scalar_one()
-        )
+        attempt_id: int = await self._write(insert(_ATTEMPT).returning(_ATTEMPT.c.id, _NOT_SYNCHRONOUS), row)
+        return attempt_id
 
     async def end(self, attempt_id: int, record: TryRecord) -> None:
         """See ``AttemptSink.end``."""
@@ -59,8 +61,8 @@ class PostgresAttemptSink:
             "cooldown_until": _moment(record.cooldown_until),
         }
         # Guarded: an attempt that the reconciler has closed as lost stays so.
-        statement = update(Attempt).where(Attempt.id == attempt_id, Attempt.outcome == Outcome.RUNNING.value)
-        await self._write(lambda session: session.execute(statement.values(**values)))
+        running = (_ATTEMPT.c.id == attempt_id, _ATTEMPT.c.outcome == Outcome.RUNNING.value)
+        await self._write(update(_ATTEMPT).where(*running).returning(_ATTEMPT.c.id, _NOT_SYNCHRONOUS), values)
 
     async def exhausted(self, context: CallContext, role: str, position: int, skipped: tuple[Skip, ...]) -> None:
         """See ``AttemptSink.exhausted``."""
@@ -70,15 +72,16 @@ class PostgresAttemptSink:
             "skipped": _skips(skipped),
             "duration_ms": 0,
         }
-        await self._write(lambda session: session.execute(insert(Attempt), row))
+        await self._write(insert(_ATTEMPT).returning(_ATTEMPT.c.id, _NOT_SYNCHRONOUS), row)
 
-    async def _write(self, act: Callable[[Session], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._executor, self._commit, act)
+    async def _write(self, statement: Executable, values: Mapping[str, Any]) -> Any:
+        """The id of the row written; None when there was none to write."""
+        return await asyncio.get_running_loop().run_in_executor(self._executor, self._commit, statement, values)
 
-    def _commit(self, act: Callable[[Session], T]) -> T:
-        with self._sessions.begin() as session:
-            session.execute(text("set local synchronous_commit = off"))
-            return act(session)
+    def _commit(self, statement: Executable, values: Mapping[str, Any]) -> Any:
+        with self._sessions() as session:
+            connection = session.connection(execution_options={"isolation_level": "AUTOCOMMIT"})
+            return connection.execute(statement, values).scalar_one_or_none()
 
 
 def close_lost_attempts(session: Session, fresh_s: float, hard_deadline_s: float) -> int:

@@ -83,8 +83,15 @@ class SseParser:
             self._skip_lf = False
             if chunk[0] == _LF:
                 chunk = chunk[1:]
-        if not chunk:
-            return []
+        return self._lines(chunk) if chunk else []
+
+    def flush(self) -> list[ServerEvent]:
+        """What stands unfinished at the end of the stream; some servers leave out the last blank line."""
+        lines = [bytes(self._pending), b""] if self._pending else [b""]
+        self._pending.clear()
+        return self._events(lines)
+
+    def _lines(self, chunk: bytes) -> list[ServerEvent]:
         if b"\n" not in chunk and b"\r" not in chunk:
             self._keep(chunk)
             return []
@@ -102,12 +109,6 @@ class SseParser:
         events = self._events(lines)
         self._between = not (self._pending or self._data or self._name or self._skip_lf)
         return events
-
-    def flush(self) -> list[ServerEvent]:
-        """What stands unfinished at the end of the stream; some servers leave out the last blank line."""
-        lines = [bytes(self._pending), b""] if self._pending else [b""]
-        self._pending.clear()
-        return self._events(lines)
 
     def _keep(self, piece: bytes) -> None:
         self._pending += piece

@@ -81,3 +81,33 @@ def test_the_events_do_not_depend_on_where_the_reads_were_split(stream: bytes, c
     pieces = [stream[start:end] for start, end in pairwise(at)]
     assert read(*pieces) == read(stream)
     assert read(*[bytes([byte]) for byte in stream]) == read(stream)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        b"",
+        b"data: a\n\n",
+        b"data: a\n",
+        b"event: error\n",
+        b"da",
+        b"data: a\r",
+        b"data: a\r\n\r",
+        b": comment\n",
+        b"\n",
+    ],
+)
+@pytest.mark.parametrize(
+    "event",
+    [b"data: b\n\n", b"data: b\n", b"data: b\r\n\r\n", b"data: b\r\r", b"data: \n\n", b"data: b\n\n\n", b"data:\n\n"],
+)
+def test_a_read_that_is_one_whole_event_is_no_special_case(before: bytes, event: bytes) -> None:
+    stream = before + event + b"data: c\n\n"
+    assert read(b"data: first\n\n", before, event, b"data: c\n\n") == read(b"data: first\n\n" + stream)
+
+
+def test_a_whole_event_in_one_read_is_capped_too() -> None:
+    parser = SseParser(max_event_bytes=32, max_stream_bytes=100)
+    assert parser.feed(b"data: a\n\n") == [ServerEvent(b"", b"a")]
+    with pytest.raises(SseTooLarge):
+        parser.feed(b"data: " + 40 * b"x" + b"\n\n")

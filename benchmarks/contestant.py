@@ -1,10 +1,11 @@
 """One lane in a process of its own, so that its CPU time is the process's and no lane pays for another's imports.
 
-    python -m benchmarks.contestant LANE UPSTREAM_URL REDIS_URL DATABASE_URL
+    python -m benchmarks.contestant LANE
 
-Reads one order a line from standard input (``{"tokens": 500, "gap_ms": 4, "stream": true, "calls": 40,
-"at_once": 20}``), carries it out and answers with a line; ends when standard input does. With ``"profile": FILE`` in an
-order it writes cProfile's statistics of it there.
+Standard input's first line says where the servers are (``benchmarks.lanes.Places``; a URL holds a password, so it is no
+argument). Each further line is an order (``{"tokens": 500, "gap_ms": 4, "stream": true, "calls": 40, "at_once": 20}``),
+which is carried out and answered with a line. With ``"profile": FILE`` in an order, cProfile's statistics of it are
+written there.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def _resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
-async def _orders() -> AsyncIterator[dict[str, Any]]:
+async def _lines() -> AsyncIterator[dict[str, Any]]:
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.buffer.readline):
         yield orjson.loads(line)
@@ -105,16 +106,17 @@ def _settle_malloc() -> None:
     del block
 
 
-async def _main(name: str, *places: str) -> None:
+async def _main(name: str) -> None:
     _settle_malloc()
-    lane = LANES[name](Places(*places))
+    lines = _lines()
+    lane = LANES[name](Places(**await anext(lines)))
     await lane.open()
     try:
-        async for order in _orders():
+        async for order in lines:
             print(orjson.dumps(await measure(lane, order)).decode(), flush=True)
     finally:
         await lane.close()
 
 
 if __name__ == "__main__":
-    asyncio.run(_main(*sys.argv[1:]))
+    asyncio.run(_main(sys.argv[1]))

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 import orjson
 
-__all__ = ["answer_text", "serve"]
+__all__ = ["Connection", "answer_text", "serve"]
 
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\n%s\r\n\r\n"
 _STREAM_HEAD = _HEAD % (b"text/event-stream; charset=utf-8", b"Transfer-Encoding: chunked")
@@ -86,16 +86,16 @@ class _Batch:
 
     def __init__(self, gap_s: float) -> None:
         self._gap_s = gap_s
-        self._streams: dict[_Connection, Iterator[bytes]] = {}
+        self._streams: dict[Connection, Iterator[bytes]] = {}
         self._ticking = False
 
-    def add(self, connection: _Connection, pieces: Iterable[bytes]) -> None:
+    def add(self, connection: Connection, pieces: Iterable[bytes]) -> None:
         self._streams[connection] = iter(pieces)
         if not self._ticking:
             self._ticking = True
             self._wait()
 
-    def remove(self, connection: _Connection) -> None:
+    def remove(self, connection: Connection) -> None:
         self._streams.pop(connection, None)
 
     def _wait(self) -> None:
@@ -114,7 +114,7 @@ class _Batch:
             self._wait()
 
 
-class _Connection(asyncio.Protocol):
+class Connection(asyncio.Protocol):
     """One keep-alive connection; its requests come one after the other."""
 
     _batches: ClassVar[dict[int, _Batch]] = {}
@@ -160,12 +160,12 @@ class _Connection(asyncio.Protocol):
             batch.add(self, (*pieces[:-1], pieces[-1] + last))
 
 
-async def serve(until: asyncio.Future[None] | None = None) -> None:
-    """Serve on a free port of the loopback, which is printed, until the future is done or standard input ends."""
+async def serve() -> None:
+    """Serve on a free port of the loopback, which is printed, until standard input ends."""
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(_Connection, "127.0.0.1", 0)
+    server = await loop.create_server(Connection, "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)
-    await (until or loop.run_in_executor(None, sys.stdin.buffer.read))
+    await loop.run_in_executor(None, sys.stdin.buffer.read)
     server.close()
 
 

@@ -25,6 +25,13 @@ _DATABASE_SCHEMES = ("postgresql", "postgres", "postgresql+psycopg")
 _REDIS_SCHEMES = ("redis", "rediss", "unix")
 _HIDDEN = frozenset({"TIDEGATE_DATABASE_URL", "TIDEGATE_REDIS_URL", "TIDEGATE_FLOWER_BASIC_AUTH", "TIDEGATE_API_TOKEN"})
 
+# What names an installation's parts; another one beside it has its own.
+_NAMED = frozenset(
+    {"database_url", "redis_url", "blob_url", "model_name", "model_fallback_chain", "flower_basic_auth"}
+    | {"metrics_port", "api_token"}
+)
+_KEPT = frozenset({"TIDEGATE_LOG_LEVEL", "TIDEGATE_LOG_FORMAT"})
+
 
 class Settings(BaseSettings):
     """The environment table. An empty variable counts as unset.
@@ -123,6 +130,29 @@ class Settings(BaseSettings):
     def variable(self, name: str) -> str | None:
         """The value of an environment variable that holds no secret (a base URL); None where unset or empty."""
         return self._environ.get(name, "").strip() or None
+
+    @property
+    def environ(self) -> Mapping[str, str]:
+        """The whole environment that this was read from, to hand on to child processes."""
+        return self._environ
+
+    def apart(self, home: Path, config: Path) -> Settings:
+        """An installation of its own beside this one: embedded services, and nothing of what this one's name.
+
+        Args:
+            home: Its ``TIDEGATE_HOME``.
+            config: Its configuration.
+        """
+        settings = self.model_copy(update={**dict.fromkeys(_NAMED), "home": home.absolute(), "config": config})
+        own = {name.upper() for name in _NAMED if name.startswith("model_")}
+        environ = {
+            name: value
+            for name, value in self._environ.items()
+            if name not in own and (name in _KEPT or not name.startswith("TIDEGATE_"))
+        }
+        environ |= {"TIDEGATE_HOME": str(settings.home), "TIDEGATE_CONFIG": str(config)}
+        settings._environ = MappingProxyType(environ)
+        return settings
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import select
+from sqlalchemy import ARRAY, BigInteger, any_, literal, select
 from sqlalchemy.orm import Session
 
 from pipeline.domain.unit import Stage
 from pipeline.store.schema import Attempt, Run, Unit
 
-__all__ = ["AttemptRow", "attempts_of", "last_failures"]
+__all__ = ["AttemptRow", "attempts_of", "attempts_of_runs", "last_failures"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,17 @@ def attempts_of(session: Session, document_id: UUID, stage: Stage | None = None)
     )
     if stage is not None:
         query = query.where(Attempt.stage == stage.value)
+    return [_row(attempt, ordinal) for attempt, ordinal in session.execute(query)]
+
+
+def attempts_of_runs(session: Session, run_ids: Collection[int]) -> list[AttemptRow]:
+    """Every attempt for some runs, in order of start."""
+    query = (
+        select(Attempt, Unit.ordinal)
+        .outerjoin(Unit, Unit.id == Attempt.unit_id)
+        .where(Attempt.run_id == any_(literal(list(run_ids), ARRAY(BigInteger))))
+        .order_by(Attempt.started_at, Attempt.id)
+    )
     return [_row(attempt, ordinal) for attempt, ordinal in session.execute(query)]
 
 

@@ -31,6 +31,8 @@ _QUESTIONS = (
     ("what did the inspection of the sluice find after the storm of 1987?", "sluice-inspection-1987.pdf"),
     ("at which level does the Lantern gate close?", "tide-gate-handbook.pdf"),
 )
+_SCANS = ("slipway-notice.png", "sluice-inspection-1987.pdf", "night-watch.docx")
+"""What a vision model has to look at, in the order in which an outage is to meet it."""
 _SUFFIXES = frozenset({".pdf", ".docx", ".png", ".html", ".md"})
 _WAIT_S = 300.0
 _SETTLE_S = 1.5
@@ -40,7 +42,7 @@ _GONE_S = 120.0
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(epilog=example("tidegate demo", "tidegate demo --keep"))(demo)
+    app.command(epilog=example("tidegate demo", "tidegate demo --keep", "tidegate demo --outage"))(demo)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,15 +63,23 @@ class _Searched:
 def demo(
     context: typer.Context,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the stack running afterwards.")] = False,
+    outage: Annotated[
+        bool, typer.Option("--outage", help="Watch simulated models go busy, hang and recover instead.")
+    ] = False,
 ) -> None:
     """Take the example documents in, and answer two searches.
 
     It starts the stack under TIDEGATE_HOME (./.tidegate) and stops it again; one that runs there already is used and
     left alone. Without a configuration all models are local ones: no key and no network are needed.
+
+    With --outage it has a stack and a home of its own, TIDEGATE_HOME/outage, whatever is configured.
     """
     terminal = terminal_of(context)
     settings = set_up(terminal)
     examples = _examples()
+    if outage:
+        _outage(terminal, settings, examples, keep=keep)
+        return
     began = time.monotonic()
     with _stack(terminal, settings, keep=keep) as stack, services(terminal) as container:
         where = _say_where(terminal, settings, stack)
@@ -89,6 +99,24 @@ def demo(
         terminal.note(
             "The demo did not end as it should.\nSee:  tidegate up --detach && tidegate status --collection demo"
         )
+        raise typer.Exit(1)
+
+
+def _outage(terminal: Terminal, settings: Settings, examples: list[str], *, keep: bool) -> None:
+    from pipeline.domain.errors import UsageError
+    from worker.outage.run import Plan, run_outage
+    from worker.outage.view import say_sums
+
+    if keep:
+        raise UsageError("--keep and --outage don't go together", "leave one of them out")
+    scans = [path for name in _SCANS for path in map(Path, examples) if path.name == name]
+    others = [path for path in map(Path, examples) if path not in scans]
+    found = run_outage(terminal, settings, Plan(others=others, scans=scans))
+    terminal.emit(found.to_json())
+    say_sums(terminal, found)
+    terminal.flush()
+    if not found.is_right:
+        terminal.note(f"The outage did not end as it should.\nSee the logs in  {found.home / 'logs'}")
         raise typer.Exit(1)
 
 

@@ -9,7 +9,7 @@ from email.utils import parsedate_to_datetime
 
 __all__ = ["duration_s", "retry_after_s"]
 
-_NAMES = frozenset({"retry-after", "retry-after-ms"})
+_NAMES = frozenset({"retry-after", "retry-after-ms", "date"})
 _NUMBER = re.compile(r"\d+(?:\.\d*)?|\.\d+")
 
 
@@ -21,7 +21,8 @@ def retry_after_s(headers: Mapping[str, str], now: float) -> float | None:
 
     Args:
         headers: The response's headers; names in any case.
-        now: Seconds since the epoch, for HTTP dates.
+        now: Seconds since the epoch, for HTTP dates where the response does not say its own ``Date``: the clocks of
+            two hosts may disagree, and an upstream's "in ten seconds" is ten seconds on its own.
     """
     lowered = {name.lower(): value for name, value in headers.items() if name.lower() in _NAMES}
     milliseconds = _positive(lowered.get("retry-after-ms", ""))
@@ -31,16 +32,24 @@ def retry_after_s(headers: Mapping[str, str], now: float) -> float | None:
     seconds = _positive(value)
     if seconds is not None or not value:
         return seconds
-    try:
-        wait = parsedate_to_datetime(value).timestamp() - now
-    except (ValueError, OverflowError):
+    until, said_at = _moment(value), _moment(lowered.get("date", ""))
+    if until is None:
         return None
+    wait = until - (now if said_at is None else said_at)
     return wait if wait > 0 else None
 
 
 def duration_s(value: object) -> float | None:
     """A protobuf duration in JSON (``"30s"``, ``"1.5s"``), as Google's ``RetryInfo.retryDelay`` has it."""
     return _positive(value[:-1]) if isinstance(value, str) and value.endswith("s") else None
+
+
+def _moment(date: str) -> float | None:
+    """Seconds since the epoch; None where that is no HTTP date."""
+    try:
+        return parsedate_to_datetime(date).timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 def _positive(text: str) -> float | None:

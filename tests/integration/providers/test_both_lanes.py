@@ -56,6 +56,7 @@ KINDS: dict[str, tuple[FailureKind, int | None]] = {
 }
 
 
+@pytest.mark.behaviour(26)
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
 @pytest.mark.parametrize("act", KINDS)
 async def test_every_misbehaviour_has_its_kind_after_one_call(
@@ -88,14 +89,18 @@ async def test_what_is_no_url_is_a_matter_of_configuration(url: str, providers: 
     assert (await failure_of(providers, target_at(url), chat_request())).kind == K.NOT_FOUND
 
 
+@pytest.mark.behaviour(27)
 @pytest.mark.parametrize(
     ("headers", "seconds"),
     [
         ({"Retry-After": "1.5"}, 1.5),
         ({"retry-after-ms": "250"}, 0.25),
-        ({"Retry-After": "Fri, 15 Jan 2027 08:01:00 GMT"}, 60.0),
+        ({"Retry-After": "Fri, 15 Jan 2027 08:01:00 GMT", "Date": "Fri, 15 Jan 2027 08:00:00 GMT"}, 60.0),
+        ({"Retry-After": "Fri, 15 Jan 2027 08:01:00 GMT", "Date": "Fri, 15 Jan 2027 08:02:00 GMT"}, None),
         ({"Retry-After": "0"}, None),
         ({"Retry-After": "later"}, None),
+        ({"Retry-After": "-20"}, None),
+        ({"Retry-After": "604800"}, 604_800.0),
     ],
     ids=str,
 )
@@ -114,6 +119,7 @@ async def test_retry_after_is_handed_on_exactly(
     assert found.retry_after_s == seconds
 
 
+@pytest.mark.behaviour(34)
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
 async def test_a_redirect_to_another_host_carries_no_key(
     stream: bool, providers: Providers, target_at: TargetAt, upstream: UpstreamFactory
@@ -224,6 +230,7 @@ async def test_an_empty_200_is_invalid_output(
     assert (await failure_of(providers, target_at(host.base_url), chat_request())).kind == K.INVALID_OUTPUT
 
 
+@pytest.mark.behaviour(7)
 async def test_reasoning_and_tool_calls_are_content(
     providers: Providers, target_at: TargetAt, upstream: UpstreamFactory
 ) -> None:

@@ -5,6 +5,7 @@ from pipeline.providers.retry_after import duration_s, retry_after_s
 NOW = 1_792_000_000.0
 
 
+@pytest.mark.behaviour(27)
 @pytest.mark.parametrize(
     ("headers", "seconds"),
     [
@@ -31,12 +32,20 @@ def test_what_a_header_says(headers: dict[str, str], seconds: float | None) -> N
     assert retry_after_s(headers, NOW) == seconds
 
 
+@pytest.mark.behaviour(27)
 def test_a_date_is_read_against_the_clock_that_was_given() -> None:
     header = {"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}
     at = 1_792_567_680.0
     assert retry_after_s(header, at - 30.0) == 30.0
     assert retry_after_s(header, at) is None
     assert retry_after_s(header, at + 5.0) is None
+
+
+@pytest.mark.parametrize("off_s", [-60.0, 60.0, 86_400.0])
+def test_a_date_is_read_against_the_upstreams_own_clock_where_it_says_it(off_s: float) -> None:
+    header = {"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT", "date": "Wed, 21 Oct 2026 07:27:30 GMT"}
+    assert retry_after_s(header, 1_792_567_680.0 + off_s) == 30.0
+    assert retry_after_s(header | {"date": "half past seven"}, 1_792_567_680.0 - 20.0) == 20.0
 
 
 @pytest.mark.parametrize(

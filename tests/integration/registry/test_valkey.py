@@ -108,6 +108,7 @@ async def test_lost_scripts_and_lost_keys_are_normal(registry: RedisRegistry, va
     assert (await registry.report(a, admission.permit, FAILED)).opened
 
 
+@pytest.mark.behaviour(33)
 async def test_a_flushed_server_forgets_no_kill_switch(valkey_url: str) -> None:
     a = target("a")
 
@@ -145,6 +146,7 @@ async def test_a_call_that_gives_up_on_its_answer_does_not_hand_it_to_the_next(v
     await registry.aclose()
 
 
+@pytest.mark.behaviour(23)
 async def test_a_paused_server_costs_a_call_no_more_than_the_bound(valkey_url: str) -> None:
     said: list[str] = []
     redis = registry_at(valkey_url, timeout_s=0.25)
@@ -279,6 +281,7 @@ async def test_a_cooldown_set_by_one_process_holds_in_another_at_its_next_call(
     assert status.state in ("open", "half_open")
 
 
+@pytest.mark.behaviour(21)
 async def test_a_killed_process_gives_its_permits_back_by_itself(start: Start, registry: RedisRegistry) -> None:
     process, _, answer = await asyncio.to_thread(start, "hold")
     assert answer == [True, True, True, False]
@@ -290,6 +293,7 @@ async def test_a_killed_process_gives_its_permits_back_by_itself(start: Start, r
     assert isinstance(await registry.admit(SHARED), Admitted)
 
 
+@pytest.mark.behaviour(10)
 async def test_fifty_callers_in_five_processes_get_exactly_one_probe(start: Start, registry: RedisRegistry) -> None:
     pipes = [(await asyncio.to_thread(start, "rush"))[1] for _ in range(5)]
     admission = await registry.admit(SHARED)
@@ -302,6 +306,7 @@ async def test_fifty_callers_in_five_processes_get_exactly_one_probe(start: Star
     assert sorted(said) == ["True", *["probing"] * 49]
 
 
+@pytest.mark.behaviour(11)
 async def test_when_the_probing_process_is_killed_another_probes_after_its_lease(
     start: Start, registry: RedisRegistry
 ) -> None:

@@ -88,6 +88,7 @@ class RegistrySuite:
         status = await bench.status(a)
         assert (status.state, status.kind, status.failures) == (BreakerState.OPEN, "connect", 1)
 
+    @pytest.mark.behaviour(9)
     async def test_a_second_process_skips_a_cooling_target_on_its_very_next_call(self, bench: Bench) -> None:
         a = target("a")
         await bench.fails(a)
@@ -103,6 +104,7 @@ class RegistrySuite:
             await bench.advance(result.wait_s + 0.001)
         assert lengths == [10, 20, 40, 60, 60]
 
+    @pytest.mark.behaviour(8)
     async def test_a_cooldown_is_never_shortened(self, bench: Bench) -> None:
         for name, asked, stands in (("a", (1.0, 20.0), 20), ("b", (20.0, 1.0), 20)):
             t = target(name)
@@ -198,6 +200,7 @@ class RegistrySuite:
 
     # --- invalid output ---
 
+    @pytest.mark.behaviour(32)
     async def test_a_login_page_cools_its_target_at_the_fifth_input(self, bench: Bench) -> None:
         a = target("a")
         for page in range(4):
@@ -231,6 +234,7 @@ class RegistrySuite:
 
     # --- half-open ---
 
+    @pytest.mark.behaviour(10)
     async def test_of_fifty_callers_at_expiry_exactly_one_gets_the_probe(self, bench: Bench) -> None:
         a = target("a")
         await bench.fails(a)
@@ -292,6 +296,7 @@ class RegistrySuite:
         await bench.registry.report(a, await bench.permit(a), NEUTRAL)
         assert (await bench.permit(a)).probe
 
+    @pytest.mark.behaviour(11)
     async def test_when_the_prober_is_killed_another_probes_after_its_lease(self, bench: Bench) -> None:
         a = target("a")
         await bench.fails(a)
@@ -315,6 +320,7 @@ class RegistrySuite:
             assert await bench.registry.renew(probe)
         assert (await bench.refusal(a)).reason is SkipReason.PROBING
 
+    @pytest.mark.behaviour(12)
     async def test_the_late_success_of_an_old_call_leaves_the_breaker_open(self, bench: Bench) -> None:
         a = target("a")
         old, other = await bench.permit(a), await bench.permit(a)
@@ -336,6 +342,7 @@ class RegistrySuite:
         assert not (await bench.registry.first_content(a, slow)).closed
         assert not (await bench.registry.report(a, slow, SUCCESS)).closed
 
+    @pytest.mark.behaviour(13)
     async def test_one_target_and_an_outage_of_a_minute_take_at_most_four_of_eleven_calls(self, bench: Bench) -> None:
         a, calls = target("a", cooldown=CooldownPolicy(cooldown_s=10)), 0
         for _ in range(11):
@@ -354,6 +361,7 @@ class RegistrySuite:
         assert [isinstance(admission, Admitted) for admission in admissions] == [True] * 3 + [False] * 5
         assert admissions[-1] == Refused(SkipReason.FULL)
 
+    @pytest.mark.behaviour(21)
     async def test_a_permit_comes_back_with_every_end(self, bench: Bench) -> None:
         a = target("a", max_parallel=1)
         for report in (
@@ -365,6 +373,7 @@ class RegistrySuite:
             await bench.registry.report(a, await bench.permit(a), report)
             assert (await bench.status(a)).in_flight == 0
 
+    @pytest.mark.behaviour(21)
     async def test_a_killed_workers_permit_returns_by_itself(self, bench: Bench) -> None:
         a = target("a", max_parallel=1)
         await bench.permit(a)
@@ -435,6 +444,7 @@ class RegistrySuite:
 
     # --- quota groups ---
 
+    @pytest.mark.behaviour(17)
     @pytest.mark.parametrize("kind", [FailureKind.RATE_LIMIT, FailureKind.QUOTA])
     async def test_targets_of_one_quota_group_cool_together(self, bench: Bench, kind: FailureKind) -> None:
         a, b, c = target("a", quota_group="org"), target("b", quota_group="org"), target("c", quota_group="other")

@@ -138,6 +138,7 @@ async def test_a_failure_of_no_known_kind_is_unknown_and_cools() -> None:
 # --- time -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour(1)
 @virtual
 async def test_keep_alive_comments_do_not_reset_the_first_content_timer() -> None:
     world = World()
@@ -148,6 +149,7 @@ async def test_keep_alive_comments_do_not_reset_the_first_content_timer() -> Non
     assert [record.kind for record in answer.tries] == ["ttft_timeout", None]
 
 
+@pytest.mark.behaviour(2)
 @virtual
 async def test_a_late_first_chunk_is_given_up_at_the_limit_and_its_socket_closed() -> None:
     world = World()
@@ -158,6 +160,7 @@ async def test_a_late_first_chunk_is_given_up_at_the_limit_and_its_socket_closed
     assert now() == 2
 
 
+@pytest.mark.behaviour(3)
 @virtual
 async def test_a_target_that_stays_silent_for_ever_is_a_ttft_timeout() -> None:
     world = World()
@@ -168,6 +171,7 @@ async def test_a_target_that_stays_silent_for_ever_is_a_ttft_timeout() -> None:
     assert now() == 8
 
 
+@pytest.mark.behaviour(4)
 @virtual
 async def test_an_error_after_a_role_chunk_switches_and_the_caller_sees_one_clean_answer() -> None:
     world = World()
@@ -177,6 +181,7 @@ async def test_an_error_after_a_role_chunk_switches_and_the_caller_sees_one_clea
     assert answer.tries[0].kind == FailureKind.SERVER_ERROR
 
 
+@pytest.mark.behaviour(5)
 @virtual
 async def test_a_stream_that_ends_without_a_finish_reason_is_partial_and_nothing_of_it_is_kept() -> None:
     world = World()
@@ -187,6 +192,7 @@ async def test_a_stream_that_ends_without_a_finish_reason_is_partial_and_nothing
     assert (await world.registry.statuses([A]))[0].state is BreakerState.OPEN
 
 
+@pytest.mark.behaviour(6)
 @virtual
 async def test_a_stalled_stream_after_content_is_collected_from_the_next_target() -> None:
     world = World()
@@ -208,6 +214,7 @@ async def test_a_stream_that_keeps_coming_is_never_killed_for_being_slow() -> No
     assert answer.tries[0].ttft_s == 0
 
 
+@pytest.mark.behaviour(30)
 @virtual
 async def test_a_slow_stream_that_began_before_the_deadline_is_not_cut_by_it() -> None:
     world = World()
@@ -228,6 +235,7 @@ async def test_a_call_that_is_not_streamed_has_a_total_timeout() -> None:
     assert now() == 3
 
 
+@pytest.mark.behaviour(14)
 @virtual
 async def test_a_tenants_deadline_of_a_millisecond_cools_nobody() -> None:
     world = World()
@@ -288,6 +296,7 @@ async def test_a_record_that_takes_longer_than_the_deadline_to_begin_leads_to_no
 # --- budgets of one call --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour(18)
 @virtual
 async def test_three_targets_twice_with_four_attempts_make_exactly_four_calls() -> None:
     world = World(spread=0.5)
@@ -310,6 +319,7 @@ async def test_attempts_that_ran_out_before_everybody_was_asked_are_worth_anothe
     assert (error.retryable, error.retry_at) == (True, 1000)
 
 
+@pytest.mark.behaviour(16)
 @virtual
 async def test_the_same_target_is_tried_again_after_each_retry_after() -> None:
     world = World()
@@ -385,6 +395,7 @@ async def test_what_the_request_caused_is_not_repeated_at_the_same_target() -> N
     assert world.upstream.called == ["a", "b"]
 
 
+@pytest.mark.behaviour(13)
 @virtual
 async def test_one_target_and_an_outage_of_a_minute_take_at_most_four_of_eleven_calls() -> None:
     world = World()
@@ -399,6 +410,7 @@ async def test_one_target_and_an_outage_of_a_minute_take_at_most_four_of_eleven_
 # --- skips ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour(20)
 @virtual
 async def test_a_request_too_long_for_a_target_skips_it_by_contract() -> None:
     world = World()
@@ -425,6 +437,7 @@ async def test_a_skip_is_listed_on_the_next_row_only() -> None:
     assert [[skip.target for skip in record.skipped] for record in answer.tries] == [[A.key], []]
 
 
+@pytest.mark.behaviour(19)
 @virtual
 async def test_an_exhausted_budget_skips_the_paid_fallback_and_says_so() -> None:
     world = World()
@@ -446,6 +459,7 @@ async def test_a_local_target_is_always_within_budget() -> None:
     assert answer.target == "ocr@host"
 
 
+@pytest.mark.behaviour(29)
 @virtual
 async def test_a_target_that_rejected_this_input_before_is_not_paid_again() -> None:
     world = World()
@@ -488,6 +502,7 @@ async def test_disabled_targets_wait_for_a_person_without_a_time() -> None:
     assert (error.retryable, error.retry_at) == (True, None)
 
 
+@pytest.mark.behaviour(28)
 @virtual
 async def test_a_kill_switch_thrown_in_mid_stream_spares_the_second_target() -> None:
     world = World()
@@ -682,6 +697,7 @@ async def test_a_kind_that_is_set_to_stop_stops() -> None:
 # --- what is an answer ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour(7)
 @virtual
 @pytest.mark.parametrize("stream", [True, False])
 async def test_an_empty_answer_is_invalid_output(stream: bool) -> None:
@@ -701,6 +717,7 @@ async def test_an_empty_body_is_invalid_output_and_a_lone_role_chunk_is_a_cut() 
     assert [record.kind for record in error.tries] == [FailureKind.INVALID_OUTPUT, FailureKind.PARTIAL_STREAM]
 
 
+@pytest.mark.behaviour(7)
 @virtual
 async def test_an_answer_of_tool_calls_alone_passes() -> None:
     world = World()
@@ -710,6 +727,7 @@ async def test_an_answer_of_tool_calls_alone_passes() -> None:
     assert answer.value.tool_calls == (ToolCall(0, "look_up", '{"q": "x"}', "call-1"), ToolCall(1, "stop", "{}"))
 
 
+@pytest.mark.behaviour(7)
 @virtual
 async def test_a_contract_that_allows_an_empty_answer_takes_one() -> None:
     world = World()
@@ -749,6 +767,7 @@ async def test_an_answer_that_fails_the_callers_check_is_tried_elsewhere() -> No
     assert (answer.target, answer.tries[0].message) == (B.key, "not the schema")
 
 
+@pytest.mark.behaviour(32)
 @virtual
 async def test_a_login_page_cools_its_target_after_five_inputs() -> None:
     world = World()
@@ -758,6 +777,7 @@ async def test_a_login_page_cools_its_target_after_five_inputs() -> None:
     assert world.upstream.called.count("a") == 5
 
 
+@pytest.mark.behaviour(22)
 @virtual
 async def test_a_cut_and_its_successor_are_two_rows_and_their_costs_add_up() -> None:
     world = World()
@@ -850,6 +870,7 @@ async def test_before_content_a_stream_switches_unseen() -> None:
     assert (answer.degraded, now()) == (True, 8)
 
 
+@pytest.mark.behaviour(6)
 @virtual
 async def test_a_stall_after_content_raises_once_and_calls_nobody_else() -> None:
     world, heard = World(), list[str]()
@@ -914,6 +935,7 @@ async def test_a_probes_first_content_lets_parked_work_go_on_before_its_stream_e
     assert world.observer.recoveries == [A.key]
 
 
+@pytest.mark.behaviour(10)
 @virtual
 async def test_during_a_probe_the_others_are_on_the_fallback() -> None:
     world = World()
@@ -978,6 +1000,7 @@ async def test_while_somebody_else_probes_a_waiting_caller_looks_every_second() 
 # --- cancellation and our own bugs ----------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour(15)
 @virtual
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_cancelled_call_records_no_failure_and_gives_its_permit_back(stream: bool) -> None:
@@ -1056,6 +1079,7 @@ async def test_a_cancellation_while_success_is_being_recorded_still_cancels() ->
     assert world.sink.ends[1].outcome is Outcome.OK
 
 
+@pytest.mark.behaviour(31)
 @virtual
 async def test_our_own_bug_cools_nobody() -> None:
     world = World()
@@ -1172,6 +1196,7 @@ async def test_a_chain_that_cools_as_a_whole_is_closed_until_its_soonest_recover
 # --- errors ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour(24)
 @virtual
 async def test_every_error_of_a_call_survives_a_pickle_round_trip() -> None:
     world = World()

@@ -175,6 +175,7 @@ async def test_a_permit_of_redis_is_settled_locally_while_it_is_away() -> None:
     assert (await worker.registry.report(a, permit, FAILED)).opened
 
 
+@pytest.mark.behaviour(33)
 @virtual
 async def test_a_flushed_redis_reads_the_kill_switches_again() -> None:
     worker, a, b = Worker(), target("a"), target("b")
@@ -188,6 +189,7 @@ async def test_a_flushed_redis_reads_the_kill_switches_again() -> None:
     assert worker.reads == 2
 
 
+@pytest.mark.behaviour(35)
 @pytest.mark.parametrize("name", ["a", "it's [a] *strange* name\n"])
 async def test_two_installations_on_one_redis_do_not_see_each_other(name: str) -> None:
     client = fakeredis.FakeAsyncRedis(decode_responses=True)

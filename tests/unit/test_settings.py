@@ -102,3 +102,25 @@ def test_a_slip_in_a_variables_name_is_pointed_out(monkeypatch: pytest.MonkeyPat
     settings = read(monkeypatch, TIDEGATE_DATBASE_URL="x")
 
     assert settings.warnings == ("TIDEGATE_DATBASE_URL means nothing here; did you mean TIDEGATE_DATABASE_URL?",)
+
+
+def test_an_installation_apart_keeps_keys_and_none_of_the_services(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    settings = read(
+        monkeypatch,
+        TIDEGATE_DATABASE_URL="postgresql://me@host/db",
+        TIDEGATE_REDIS_URL="redis://host",
+        TIDEGATE_LOG_LEVEL="debug",
+        MODEL_NAME="gpt-4.1-mini",
+        VLLM_KEY="sk-1",
+    )
+
+    apart = settings.apart(tmp_path / "home", tmp_path / "tidegate.yaml")
+
+    assert (apart.home, apart.config) == (tmp_path / "home", tmp_path / "tidegate.yaml")
+    assert (apart.database_url, apart.redis_url, apart.model_name, apart.log_level) == (None, None, None, "debug")
+    assert apart.has("VLLM_KEY")
+    ours = {name for name in apart.environ if name.startswith(("TIDEGATE_", "MODEL_"))}
+    assert ours == {"TIDEGATE_HOME", "TIDEGATE_CONFIG", "TIDEGATE_LOG_LEVEL"}
+    assert settings.database_url is not None

@@ -34,7 +34,7 @@ from pipeline.providers.payload import (
 )
 from pipeline.providers.prices import usage_of
 from pipeline.providers.redact import Redactor
-from pipeline.providers.sessions import KEEPALIVE_S, LoopSessions, RedirectRefusedError, host_of
+from pipeline.providers.sessions import KEEPALIVE_S, LoopSessions
 
 __all__ = ["LitellmUpstream", "load_litellm"]
 
@@ -71,32 +71,12 @@ def load_litellm() -> Any:
     litellm.REPEATED_STREAMING_CHUNK_LIMIT = sys.maxsize
     handler: Any = importlib.import_module(f"{_HTTP}.http_handler")
     handler.AIOHTTP_KEEPALIVE_TIMEOUT = KEEPALIVE_S
-    _refuse_redirects(importlib.import_module(f"{_HTTP}.aiohttp_transport").LiteLLMAiohttpTransport)
+    from pipeline.providers.litellm_transport import guard  # it imports httpx
+
+    guard(importlib.import_module(f"{_HTTP}.aiohttp_transport").LiteLLMAiohttpTransport)
     for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # its error logs hold requests
     return litellm
-
-
-def _refuse_redirects(transport: Any) -> None:
-    """Make litellm's one async transport refuse redirects.
-
-    Its clients follow them, httpx drops only ``Authorization`` on the way to another host, and Anthropic's key travels
-    in ``x-api-key``. Some of its clients are made at import, so that nothing less than the class reaches them all.
-    """
-    original = transport.handle_async_request
-    if getattr(original, "refuses_redirects", False):
-        return
-
-    async def handle_async_request(self: Any, request: Any) -> Any:
-        response = await original(self, request)
-        if 300 <= response.status_code < 400:
-            await response.aclose()
-            host = host_of(response.headers.get("Location", ""), request.url.host)
-            raise RedirectRefusedError(host, response.status_code)
-        return response
-
-    handle_async_request.refuses_redirects = True  # type: ignore[attr-defined]
-    transport.handle_async_request = handle_async_request
 
 
 class LitellmUpstream:

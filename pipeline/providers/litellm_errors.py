@@ -18,7 +18,7 @@ from pipeline.providers.classify import classify, failure_of
 from pipeline.providers.complaint import Complaint, complaint_of
 from pipeline.providers.http import cut, reason_of
 from pipeline.providers.redact import Redactor
-from pipeline.providers.sessions import RedirectRefusedError
+from pipeline.providers.sessions import AnswerTooLargeError, RedirectRefusedError
 
 __all__ = ["LITELLM_KINDS", "ended_early", "failure_of_exception", "kind_of_class"]
 
@@ -121,9 +121,9 @@ def failure_of_exception(
         after_content: Content had come, so a broken connection is a cut stream and no text is quoted.
     """
     links = list(_chain(error))
-    for link in links:
-        if isinstance(link, RedirectRefusedError):
-            return UpstreamFailure(FailureKind.NOT_FOUND, redactor.message(str(link)), link.status)
+    refused = _refused_by_us(links, redactor)
+    if refused is not None:
+        return refused
     by_class = kind_of_class(error)
     stated = _stated(links, redactor, now=now, quote=not after_content)
     if stated is not None:
@@ -141,6 +141,16 @@ def failure_of_exception(
     if _any_named(links[1:], _UNREADABLE) or any(_NO_ANSWER.search(str(link)) for link in links):
         return UpstreamFailure(FailureKind.INVALID_OUTPUT, "the body could not be read as an answer", 200)
     return _by_class(error, by_class, redactor, quote=not after_content)
+
+
+def _refused_by_us(links: list[BaseException], redactor: Redactor) -> UpstreamFailure | None:
+    """What the guarded transport would not do."""
+    for link in links:
+        if isinstance(link, RedirectRefusedError):
+            return UpstreamFailure(FailureKind.NOT_FOUND, redactor.message(str(link)), link.status)
+        if isinstance(link, AnswerTooLargeError):
+            return UpstreamFailure(FailureKind.INVALID_OUTPUT, str(link), 200)
+    return None
 
 
 def _by_class(

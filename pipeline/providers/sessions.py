@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import aiohttp
 from yarl import URL
 
-__all__ = ["KEEPALIVE_S", "LoopSessions", "RedirectRefusedError", "host_of"]
+__all__ = ["KEEPALIVE_S", "AnswerTooLargeError", "LoopSessions", "RedirectRefusedError", "host_of"]
 
 # Below the 5 s after which uvicorn (vLLM, SGLang) closes an idle connection: a call sent into that close would look
 # like a refused one and cool a healthy target.
@@ -26,6 +26,17 @@ class RedirectRefusedError(aiohttp.ClientError):
 
     def __str__(self) -> str:
         return f"redirects to host {self.host!r}, which was not followed; set base_url to the final address"
+
+
+class AnswerTooLargeError(aiohttp.ClientError):
+    """An upstream sends more than any answer has."""
+
+    def __init__(self, bound: str) -> None:
+        super().__init__(bound)
+        self.bound = bound
+
+    def __str__(self) -> str:
+        return f"{self.bound} bytes"
 
 
 async def _refuse_redirects(

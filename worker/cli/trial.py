@@ -15,8 +15,10 @@ from pipeline.adapters.embedder import PROBE_TEXT
 from pipeline.domain.call import Answer
 from pipeline.domain.document import TextFormat
 from pipeline.domain.errors import UpstreamFailure
+from pipeline.failover.kinds import FailureKind
 from pipeline.failover.records import CallContext
-from pipeline.failover.target import Needs, Target
+from pipeline.failover.stream import Gathering, StreamLimits, collect
+from pipeline.failover.target import CallPolicy, Needs, Target
 from pipeline.failover.upstream import ChatRequest, EmbedRequest, Message, Reply, TextPart, Upstream
 from pipeline.stages.describe import DescribeInput, describe
 from pipeline.stages.format import FormatInput, format_page
@@ -107,10 +109,19 @@ class _OneTarget:
 
     async def chat(self, request: ChatRequest, context: CallContext, check: ReplyCheck | None = None) -> Answer[Reply]:
         del context
-        reply = await self._upstream.chat(self._target, request)
+        reply = await (self._streamed(request) if request.stream else self._upstream.chat(self._target, request))
         if check is not None and (problem := check(reply)) is not None:
             raise UpstreamFailure("invalid_output", problem)
         return Answer(reply, self._target.key, 0, False, ())
+
+    async def _streamed(self, request: ChatRequest) -> Reply:
+        times, most = self._target.times, CallPolicy().max_output_bytes
+        limits = StreamLimits(times.ttft_timeout_s, FailureKind.TTFT_TIMEOUT, times.idle_timeout_s, most)
+        return await collect(self._upstream.stream(self._target, request), limits, Gathering(most), _nothing)
+
+
+async def _nothing() -> None:
+    """First content tells nobody anything here."""
 
 
 def _question() -> ChatRequest:
@@ -118,7 +129,7 @@ def _question() -> ChatRequest:
         stage="answer",
         messages=(Message("user", (TextPart(f"{_TEXT}\n\nWhen does the gate close?"),)),),
         inputs={"question": "When does the gate close?", "passages": [{"text": _TEXT, "path": "check", "heading": ()}]},
-        max_output_tokens=64,
+        max_output_tokens=1024,  # some think before they answer
         needs=Needs(),
     )
 

@@ -88,6 +88,12 @@ class Target:
     price: Price = Price()
     dim: int | None = None
 
+    def __post_init__(self) -> None:
+        # No registry could keep to it: one call at a time is the least that calls anybody.
+        if self.max_parallel is not None and self.max_parallel < 1:
+            msg = f"max_parallel is {self.max_parallel}, which should be 1 or more, or None for no bound"
+            raise ValueError(msg)
+
     @property
     def provider(self) -> str:
         """``openai``, ``anthropic``, ``local``…: what stands before the model's first slash."""

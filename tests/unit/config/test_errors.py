@@ -299,6 +299,22 @@ CASES = {
         "chunk: {max_tokens: 100, overlap_tokens: 90}\n",
         "tidegate.yaml:1: chunk.overlap_tokens is 90, more than half of max_tokens (100); give at most 50",
     ),
+    "a preset for no call at a time": (
+        "presets: {a: {model: openai/x, max_parallel: 0}}\n",
+        "tidegate.yaml:1: presets.a.max_parallel is 0, which should be 1 or more",
+    ),
+    "a role for no call at a time": (
+        TEXT + "kb:\n  vlm_formatter: {preset: text, max_parallel: -3}\n",
+        "tidegate.yaml:5: kb.vlm_formatter.max_parallel is -3, which should be 1 or more",
+    ),
+    "an embedder for no call at a time": (
+        EMBEDDER + "    max_parallel: 0\n",
+        "tidegate.yaml:7: kb.embedder.max_parallel is 0, which should be 1 or more",
+    ),
+    "a replica for no call at a time": (
+        EMBEDDER + "    fallbacks: [{base_url: 'http://embed-2:8080/v1', max_parallel: 0}]\n",
+        "tidegate.yaml:7: kb.embedder.fallbacks[0].max_parallel is 0, which should be 1 or more",
+    ),
     "the older spelling and the newer": (
         "agents: {presets: {}}\npresets: {}\n",
         "tidegate.yaml:1: agents.presets is the older spelling of presets, which is given too; keep presets",

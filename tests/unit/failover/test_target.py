@@ -24,6 +24,12 @@ def test_a_request_names_the_first_thing_that_a_target_lacks(
     assert needs.unmet_by(target("a", **settings)) == unmet
 
 
+@pytest.mark.parametrize("calls", [0, -1])
+def test_a_bound_of_no_calls_is_no_bound_that_a_target_can_have(calls: int) -> None:
+    with pytest.raises(ValueError, match=f"max_parallel is {calls}"):
+        target("a", max_parallel=calls)
+
+
 def test_a_chains_primary_is_its_first_target() -> None:
     chain = Chain("vlm", (target("a"), Target("ocr@host", "ocr", "local/ocr")))
     assert chain.primary.provider == "openai"

@@ -141,7 +141,7 @@ class TargetKeys(Strict):
     max_parallel: Count | None = None
     on_full: Literal["wait", "next"] | None = None
     context_window: Count | None = None
-    params: dict[str, Any] = Field(default_factory=dict)
+    params: dict[str, Any] = Field(default_factory=dict, repr=False)
     price: PriceConfig = PriceConfig()
     quota_group: str | None = Field(default=None, min_length=1)
     timeout_s: Seconds | None = None

@@ -63,7 +63,7 @@ class Target:
         context_window: Tokens of input and output together; None when it was not stated (nothing is checked then).
         max_parallel: Calls at once over the whole fleet; None for no bound.
         quota_group: Targets of one group cool together on ``rate_limit`` and ``quota``.
-        params: Sent as they are.
+        params: Sent as they are. Not in the repr: people put keys of gateways into ``extra_headers``.
         dim: Width of the vectors, for embedders.
     """
 
@@ -84,7 +84,7 @@ class Target:
     cooldown: CooldownPolicy = CooldownPolicy()
     same_target_retries: int = 0
     rules: Rules = field(default_factory=lambda: STANDARD_RULES, hash=False, compare=False, repr=False)
-    params: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    params: Mapping[str, Any] = field(default_factory=dict, hash=False, repr=False)
     price: Price = Price()
     dim: int | None = None
 

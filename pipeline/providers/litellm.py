@@ -29,11 +29,10 @@ from pipeline.providers.payload import (
     read_reply,
     read_token_counts,
     read_vectors,
-    request_texts,
     with_params,
 )
 from pipeline.providers.prices import usage_of
-from pipeline.providers.redact import Redactor
+from pipeline.providers.redact import Redactor, redactor_of
 from pipeline.providers.sessions import KEEPALIVE_S, LoopSessions
 
 __all__ = ["LitellmUpstream", "load_litellm"]
@@ -233,8 +232,7 @@ class LitellmUpstream:
                 self._on_dropped(target.key, name)
 
     def _redactor(self, target: Target, request: ChatRequest | EmbedRequest) -> Redactor:
-        secret = self._secrets.get(target.key)
-        return Redactor(request_texts(request), [secret.get_secret_value().strip()] if secret else [])
+        return redactor_of(target, request, self._secrets.get(target.key))
 
 
 # litellm carries these out itself where the provider has none.

@@ -29,11 +29,10 @@ from pipeline.providers.payload import (
     read_reply,
     read_token_counts,
     read_vectors,
-    request_texts,
     with_params,
 )
 from pipeline.providers.prices import usage_of
-from pipeline.providers.redact import Redactor
+from pipeline.providers.redact import Redactor, redactor_of
 from pipeline.providers.sse import ServerEvent, SseParser, SseTooLarge
 
 __all__ = ["OPENAI_BASE_URL", "OpenAiUpstream"]
@@ -120,8 +119,7 @@ class OpenAiUpstream:
         return self._http.post(base_url, path, body, key=self._key(target), redactor=redactor)
 
     def _redactor(self, target: Target, request: ChatRequest | EmbedRequest) -> Redactor:
-        key = self._key(target)
-        return Redactor(request_texts(request), [key] if key else [])
+        return redactor_of(target, request, self._secrets.get(target.key))
 
     def _key(self, target: Target) -> str | None:
         secret = self._secrets.get(target.key)

@@ -8,9 +8,15 @@ that a page which happens to say "invalid API key" can't make a healthy target l
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 
-__all__ = ["MAX_MESSAGE_CHARS", "Redactor"]
+from pydantic import SecretStr
+
+from pipeline.failover.target import Target
+from pipeline.failover.upstream import ChatRequest, EmbedRequest
+from pipeline.providers.payload import request_texts
+
+__all__ = ["MAX_MESSAGE_CHARS", "Redactor", "redactor_of"]
 
 MAX_MESSAGE_CHARS = 300
 _MAX_READ_CHARS = 4_000
@@ -39,6 +45,16 @@ _SECRET_SHAPES = re.compile(
     """,
     re.VERBOSE,
 )
+
+
+def redactor_of(target: Target, request: ChatRequest | EmbedRequest, secret: SecretStr | None) -> Redactor:
+    """For what a target says to a request: it was sent the request's texts, a key, and the target's own params.
+
+    Headers among the params are keys as often as not.
+    """
+    headers = target.params.get("extra_headers")
+    secrets = [] if secret is None else [secret.get_secret_value().strip()]
+    return Redactor((*request_texts(request), *_strings(target.params)), (*secrets, *_strings(headers)))
 
 
 class Redactor:
@@ -93,6 +109,18 @@ class Redactor:
             elif at == 0 or not echoed[at - 1]:
                 kept.append(_GAP)
         return "".join(kept)
+
+
+def _strings(value: object) -> Iterator[str]:
+    """Every text inside a value that came from YAML."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _strings(inner)
+    elif isinstance(value, (list, tuple)):
+        for inner in value:
+            yield from _strings(inner)
 
 
 def _unescape(match: re.Match[str]) -> str:

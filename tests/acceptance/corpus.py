@@ -21,8 +21,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from pipeline.settings import Settings
+from pipeline.show import show
 from tests.acceptance.command import REPO, Tidegate
 from tests.acceptance.memory import Peaks
+from worker.bootstrap import Container, open_container
+from worker.cli.reading import search_for
 
 __all__ = ["CORPUS", "Outcome", "expected", "misses", "stack", "take_in"]
 
@@ -82,31 +86,35 @@ def take_in(tidegate: Tidegate, names: Sequence[str], *, one_by_one: bool = Fals
         waited = tidegate.json("enqueue", *paths, "--collection", "corpus", "--wait", code=None)
         ended |= {Path(one["path"]).name: one for one in waited["documents"]}
     reports = {Path(one["path"]).name: one for one in tidegate.json("status", "--collection", "corpus")["documents"]}
-    for name in names:
-        yield name, _outcome(tidegate, name, ended[name], reports.get(name), right.get(name, {}).get("has", []))
+    # Read in this process: a command a question would take longer than the ingest.
+    with open_container(Settings(home=tidegate.home)) as container:
+        for name in names:
+            wanted = right.get(name, {}).get("has", [])
+            yield name, _outcome(container, ended[name], reports.get(name), wanted)
 
 
 def _outcome(
-    tidegate: Tidegate, name: str, ended: dict[str, Any], report: dict[str, Any] | None, wanted: Sequence[str]
+    container: Container, ended: dict[str, Any], report: dict[str, Any] | None, wanted: Sequence[str]
 ) -> Outcome:
     if report is None:
         return Outcome(ended["state"], None, None, "", {}, 0, 0.0)
     document = report["id"]
-    pages = tidegate.json("show", document)["pages"] if report["pages"] else []
+    pages = show(container.sessions, document).to_json()["pages"] if report["pages"] else []
     failure = report["failure"] or {}
     return Outcome(
         state=ended["state"],
         kind=failure.get("kind"),
         pages=report["pages"],
         text="\n\n".join(page["markdown"] for page in pages),
-        ranks={words: _rank(tidegate, words, document) for words in wanted if report["live"]},
+        ranks={words: _rank(container, words, document) for words in wanted if report["live"]},
         model_calls=report["attempts"],
         seconds=_seconds_between(report["created_at"], report["finished_at"]),
     )
 
 
-def _rank(tidegate: Tidegate, words: str, document: str) -> int | None:
-    hits = tidegate.json("search", words, "--collection", "corpus", "-k", str(_TOP))["hits"]
+def _rank(container: Container, words: str, document: str) -> int | None:
+    found = search_for(container, words, collection="corpus", k=_TOP, mode="hybrid")
+    hits = found.to_json()["hits"]
     return next((place for place, hit in enumerate(hits, 1) if hit["document"] == document), None)
 
 

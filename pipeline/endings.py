@@ -24,19 +24,11 @@ from pipeline.domain.errors import (
 from pipeline.domain.run import RunState
 from pipeline.failover.call import rejecting_targets
 from pipeline.failover.kinds import FailureKind
+from pipeline.store.parked import park_unit
 from pipeline.store.runs import lock_run, note_progress
 from pipeline.store.schema import Run
 from pipeline.store.session import Session, Sessions, transact
-from pipeline.store.units import (
-    Claimed,
-    Moment,
-    add_rejections,
-    fail_unit,
-    finish_unit,
-    lose_lease,
-    park_unit,
-    seconds_from_now,
-)
+from pipeline.store.units import Claimed, Moment, add_rejections, fail_unit, finish_unit, lose_lease, seconds_from_now
 from pipeline.work import Done, Workshop, calls_with_content, work_of
 
 __all__ = ["Endings", "Events", "SliceReport", "UnitPolicy", "moment"]

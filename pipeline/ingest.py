@@ -21,15 +21,11 @@ from pipeline.domain.errors import PermitWaitExceeded, ServiceUnavailable
 from pipeline.domain.run import ENDED_RUN_STATES, RunState
 from pipeline.domain.unit import MODEL_STAGES, Stage
 from pipeline.endings import Endings, Events, SliceReport, UnitPolicy, moment
+from pipeline.store.parked import park_pending
 from pipeline.store.runs import lock_run, lock_running, make_due
 from pipeline.store.schema import Run
 from pipeline.store.session import Sessions
-from pipeline.store.units import (
-    claim_units,
-    give_back,
-    park_pending,
-    renew_leases,
-)
+from pipeline.store.units import claim_units, give_back, renew_leases
 from pipeline.work import Done, Job, Workshop, work_of
 
 __all__ = ["ChainWatch", "Ingest"]

@@ -20,10 +20,11 @@ from pipeline.ingest import ChainWatch
 from pipeline.store.attempt_sink import close_lost_attempts
 from pipeline.store.blob_rows import sweep_blobs
 from pipeline.store.blobs import BlobStore
+from pipeline.store.parked import parked_runs, postpone_parked, wake_parked
 from pipeline.store.retention import RetentionPolicy, sweep
 from pipeline.store.runs import give_up_parked, lock_run, move_run
 from pipeline.store.session import Sessions
-from pipeline.store.units import expire_leases, parked_runs, postpone_parked, wake_parked
+from pipeline.store.units import expire_leases
 from pipeline.store.window import forget_stale_wakes, reconcile_lock
 from pipeline.store.workers import FRESH_S, forget_old_workers
 

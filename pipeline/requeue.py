@@ -18,12 +18,12 @@ from pipeline.domain.unit import Stage
 from pipeline.recipe import Recipe
 from pipeline.sources import source_uri
 from pipeline.store.documents import NewRun, find_document, insert_runs
+from pipeline.store.parked import wake_parked
 from pipeline.store.reports import scope_of
 from pipeline.store.runs import lock_run, move_run
 from pipeline.store.selection import Chosen, choose, done_units, lock_documents
 from pipeline.store.session import Session, Sessions, transact
 from pipeline.store.spaces import ensure_space
-from pipeline.store.units import wake_parked
 
 __all__ = ["Refused", "RequeueResult", "Requeued", "Wanted", "requeue"]
 

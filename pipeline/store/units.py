@@ -1,4 +1,4 @@
-"""Units: making, claiming, renewing, ending and parking them. Each change of state is one guarded statement."""
+"""Units: making, claiming, renewing and ending them. Each change of state is one guarded statement."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from sqlalchemy.dialects.postgresql import array, insert
 from sqlalchemy.orm import Session, aliased
 
 from pipeline.domain.errors import Failure
-from pipeline.domain.run import RunState
 from pipeline.domain.unit import Stage, UnitState
 from pipeline.store.schema import Run, Unit
 
 __all__ = [
+    "NO_LEASE",
     "Claimed",
     "Moment",
     "NewUnit",
@@ -30,17 +30,13 @@ __all__ = [
     "finish_unit",
     "free_or_held",
     "give_back",
+    "held_by",
     "lose_lease",
-    "make_parked_due",
     "mark_reused",
-    "park_pending",
-    "park_unit",
-    "parked_runs",
-    "postpone_parked",
     "renew_leases",
     "reuse_units",
+    "rows_changed",
     "seconds_from_now",
-    "wake_parked",
 ]
 
 
@@ -87,7 +83,7 @@ class Result:
 Moment = datetime | ColumnElement[datetime]
 """A time, or an expression of one on the database's clock."""
 
-_FREE: dict[str, Any] = {"lease_token": None, "lease_expires_at": None, "leased_by": None, "leased_at": None}
+NO_LEASE: dict[str, Any] = {"lease_token": None, "lease_expires_at": None, "leased_by": None, "leased_at": None}
 
 
 def seconds_from_now(delay_s: float) -> ColumnElement[datetime]:
@@ -95,12 +91,14 @@ def seconds_from_now(delay_s: float) -> ColumnElement[datetime]:
     return func.now() + timedelta(seconds=delay_s)
 
 
-def _changed(session: Session, statement: Update) -> int:
+def rows_changed(session: Session, statement: Update) -> int:
+    """Run a guarded UPDATE; returns how many rows it changed."""
     result = session.execute(statement.execution_options(synchronize_session=False))
     return cast("CursorResult[Any]", result).rowcount
 
 
-def _held(unit: Claimed) -> ColumnElement[bool]:
+def held_by(unit: Claimed) -> ColumnElement[bool]:
+    """True of a unit's row while the claimer still holds its lease."""
     return and_(Unit.id == unit.id, Unit.lease_token == unit.token, Unit.state == UnitState.LEASED.value)
 
 
@@ -178,7 +176,7 @@ def reuse_units(session: Session, run: Run, stage: Stage, held: Sequence[int] = 
             answered_by=candidates.c.answered_by,
             reused=True,
             finished_at=func.now(),
-            **_FREE,
+            **NO_LEASE,
         )
         .returning(Unit)
         .execution_options(synchronize_session=False, populate_existing=True)
@@ -190,7 +188,7 @@ def mark_reused(
     session: Session, run_id: int, stage: Stage, ordinals: Sequence[int], result: Result | None = None
 ) -> None:
     """End pending or leased units whose result another table already holds (pages, vectors)."""
-    _changed(
+    rows_changed(
         session,
         update(Unit)
         .where(
@@ -199,7 +197,7 @@ def mark_reused(
             Unit.ordinal.in_(ordinals),
             Unit.state.in_((UnitState.PENDING.value, UnitState.LEASED.value)),
         )
-        .values(state=UnitState.DONE.value, reused=True, finished_at=func.now(), **_kept(result), **_FREE),
+        .values(state=UnitState.DONE.value, reused=True, finished_at=func.now(), **_kept(result), **NO_LEASE),
     )
 
 
@@ -263,7 +261,7 @@ def renew_leases(session: Session, units: Sequence[Claimed], *, lease_s: float, 
     """
     if not units:
         return set()
-    held = or_(*[_held(unit) for unit in units])
+    held = or_(*[held_by(unit) for unit in units])
     limit = Unit.leased_at + timedelta(seconds=hard_deadline_s)
     return set(
         session.scalars(
@@ -279,10 +277,10 @@ def renew_leases(session: Session, units: Sequence[Claimed], *, lease_s: float, 
 def finish_unit(session: Session, unit: Claimed, result: Result) -> bool:
     """End a unit well; False when the lease is no longer ours (the late answer is dropped)."""
     return bool(
-        _changed(
+        rows_changed(
             session,
             update(Unit)
-            .where(_held(unit))
+            .where(held_by(unit))
             .values(
                 state=UnitState.DONE.value,
                 output=result.output,
@@ -291,7 +289,7 @@ def finish_unit(session: Session, unit: Claimed, result: Result) -> bool:
                 degraded=result.degraded,
                 calls=Unit.calls + result.calls,
                 finished_at=func.now(),
-                **_FREE,
+                **NO_LEASE,
             ),
         )
     )
@@ -300,52 +298,19 @@ def finish_unit(session: Session, unit: Claimed, result: Result) -> bool:
 def fail_unit(session: Session, unit: Claimed, failure: Failure, calls: int = 0) -> bool:
     """End a unit for good without a result; False when the lease is no longer ours."""
     return bool(
-        _changed(
+        rows_changed(
             session,
             update(Unit)
-            .where(_held(unit))
+            .where(held_by(unit))
             .values(
                 state=UnitState.FAILED.value,
                 failure_kind=failure.kind,
                 failure_detail=failure.detail,
                 calls=Unit.calls + calls,
                 finished_at=func.now(),
-                **_FREE,
+                **NO_LEASE,
             ),
         )
-    )
-
-
-def park_unit(session: Session, unit: Claimed, resume_at: Moment | None, calls: int = 0) -> bool:
-    """Put a unit aside until a target is back; False when the lease is no longer ours."""
-    return bool(
-        _changed(
-            session,
-            update(Unit)
-            .where(_held(unit))
-            .values(
-                state=UnitState.PARKED.value,
-                resume_at=resume_at,
-                dispatched_at=None,
-                calls=Unit.calls + calls,
-                **_FREE,
-            ),
-        )
-    )
-
-
-def park_pending(session: Session, run_id: int, stage: Stage, ordinals: Sequence[int], resume_at: Moment | None) -> int:
-    """Park a slice's pending units in one statement (their whole chain is cooling; no lease, no call, no row)."""
-    return _changed(
-        session,
-        update(Unit)
-        .where(
-            Unit.run_id == run_id,
-            Unit.stage == stage.value,
-            Unit.state == UnitState.PENDING.value,
-            Unit.ordinal.in_(ordinals),
-        )
-        .values(state=UnitState.PARKED.value, resume_at=resume_at, dispatched_at=None),
     )
 
 
@@ -353,7 +318,7 @@ def add_rejections(session: Session, unit: Claimed, targets: Iterable[str]) -> N
     """Remember the targets that rejected this very input: it is never paid for there again."""
     fresh = sorted(set(targets) - set(unit.rejected_by))
     if fresh:
-        _changed(
+        rows_changed(
             session,
             update(Unit).where(Unit.id == unit.id).values(rejected_by=Unit.rejected_by.op("||")(array(fresh))),
         )
@@ -363,11 +328,11 @@ def give_back(session: Session, units: Sequence[Claimed]) -> int:
     """Return unfinished units to the pending ones, without a mark against them (drain, full target, shutdown)."""
     if not units:
         return 0
-    return _changed(
+    return rows_changed(
         session,
         update(Unit)
-        .where(or_(*[_held(unit) for unit in units]))
-        .values(state=UnitState.PENDING.value, dispatched_at=None, **_FREE),
+        .where(or_(*[held_by(unit) for unit in units]))
+        .values(state=UnitState.PENDING.value, dispatched_at=None, **NO_LEASE),
     )
 
 
@@ -380,13 +345,13 @@ def _lost(max_lost: int) -> dict[str, Any]:
         "finished_at": case((poison, func.now()), else_=None),
         "lost_leases": Unit.lost_leases + 1,
         "dispatched_at": None,
-        **_FREE,
+        **NO_LEASE,
     }
 
 
 def lose_lease(session: Session, unit: Claimed, max_lost: int) -> bool:
     """Count a lost lease (a dead parse child is one); at ``max_lost`` the unit is failed as poison."""
-    return bool(_changed(session, update(Unit).where(_held(unit)).values(**_lost(max_lost))))
+    return bool(rows_changed(session, update(Unit).where(held_by(unit)).values(**_lost(max_lost))))
 
 
 def expire_leases(session: Session, max_lost: int, limit: int = 500) -> list[tuple[int, int, str]]:
@@ -410,84 +375,3 @@ def expire_leases(session: Session, max_lost: int, limit: int = 500) -> list[tup
         .execution_options(synchronize_session=False)
     ).all()
     return [(row.run_id, row.id, row.state) for row in rows]
-
-
-def wake_parked(session: Session, run_id: int, stage: Stage | None, limit: int) -> int:
-    """Make parked units of a run pending again, by ordinal; returns how many."""
-    chosen = (
-        select(Unit.id)
-        .where(Unit.run_id == run_id, Unit.state == UnitState.PARKED.value)
-        .order_by(Unit.id)
-        .limit(limit)
-        .with_for_update(skip_locked=True)
-    )
-    if stage is not None:
-        chosen = chosen.where(Unit.stage == stage.value)
-    picked = chosen.cte("picked")
-    return _changed(
-        session,
-        update(Unit)
-        .where(Unit.id == picked.c.id)
-        .values(state=UnitState.PENDING.value, resume_at=None, dispatched_at=None),
-    )
-
-
-def parked_runs(session: Session, stage: Stage, *, primary_only: bool, limit: int) -> list[int]:
-    """Runs with parked units of a stage that are due, the longest overdue first."""
-    return list(
-        session.scalars(
-            select(Unit.run_id)
-            .join(Run, Run.id == Unit.run_id)
-            .where(
-                Unit.state == UnitState.PARKED.value,
-                Unit.stage == stage.value,
-                Unit.resume_at <= func.now(),
-                Run.primary_only.is_(primary_only),
-            )
-            .group_by(Unit.run_id)
-            .order_by(func.max(Unit.priority).desc(), func.min(Unit.resume_at), Unit.run_id)
-            .limit(limit)
-        )
-    )
-
-
-def postpone_parked(session: Session, stage: Stage, *, primary_only: bool, until: Moment | None) -> None:
-    """Have the due parked units of a stage wait until ``until`` (None: until somebody acts), and their runs too."""
-    runs = select(Run.id).where(Run.primary_only.is_(primary_only))
-    moved = session.scalars(
-        update(Unit)
-        .where(
-            Unit.state == UnitState.PARKED.value,
-            Unit.stage == stage.value,
-            Unit.resume_at <= func.now(),
-            Unit.run_id.in_(runs),
-        )
-        .values(resume_at=until)
-        .returning(Unit.run_id)
-        .execution_options(synchronize_session=False)
-    ).all()
-    if moved:
-        soonest = (
-            select(func.min(Unit.resume_at))
-            .where(Unit.run_id == Run.id, Unit.state == UnitState.PARKED.value)
-            .scalar_subquery()
-        )
-        _changed(
-            session,
-            update(Run).where(Run.id.in_(set(moved)), Run.state == RunState.PARKED.value).values(resume_at=soonest),
-        )
-
-
-def make_parked_due(session: Session, stages: Sequence[Stage]) -> int:
-    """A target of these stages is back (recovered, enabled, reset): let their parked units be looked at now."""
-    names = [stage.value for stage in stages]
-    waiting = [Unit.state == UnitState.PARKED.value, Unit.stage.in_(names)]
-    units = _changed(session, update(Unit).where(*waiting).values(resume_at=func.now()))
-    if units:
-        _changed(
-            session,
-            update(Run)
-            .where(Run.state == RunState.PARKED.value, Run.id.in_(select(Unit.run_id).where(*waiting)))
-            .values(resume_at=func.now()),
-        )
-    return units

@@ -194,7 +194,7 @@ def _wake(terminal: Terminal, container: Container, made: CommandCalls, key: str
     from pipeline.adapters.watch import RegistryWatch
     from pipeline.domain.errors import ServiceUnavailable
     from pipeline.reconcile import wake_parked_runs
-    from pipeline.store.units import make_parked_due
+    from pipeline.store.parked import make_parked_due
 
     stages = [
         stage

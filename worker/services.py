@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from pipeline.domain.errors import ServiceUnavailable
 from pipeline.settings import Settings
 from worker.embedded import read_stack
 
-__all__ = ["Addresses", "find_services"]
+__all__ = ["Addresses", "find_services", "redis_info"]
 
+_REDIS_TIMEOUT_S = 3.0
 _REMEDY = "start the embedded services: tidegate up; or set TIDEGATE_DATABASE_URL and TIDEGATE_REDIS_URL"
 
 
@@ -48,3 +50,30 @@ def find_services(settings: Settings) -> Addresses:
         missing = "Postgres" if database_url is None else "Redis"
         raise ServiceUnavailable(f"the stack under {str(settings.home)!r} runs without {missing}", _REMEDY)
     return Addresses(database_url, redis_url, blob_url, embedded=True)
+
+
+def redis_info(url: str) -> dict[str, Any]:
+    """Ask Redis once about itself: its ``INFO``.
+
+    Raises:
+        ServiceUnavailable: It does not answer within 3 s.
+    """
+    import redis
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry
+
+    client = redis.Redis.from_url(
+        url,
+        socket_timeout=_REDIS_TIMEOUT_S,
+        socket_connect_timeout=_REDIS_TIMEOUT_S,
+        retry=Retry(NoBackoff(), 0),
+        decode_responses=True,
+    )
+    try:
+        info: dict[str, Any] = client.info()
+    except redis.RedisError as error:
+        remedy = "start the embedded services: tidegate up; or check TIDEGATE_REDIS_URL"
+        raise ServiceUnavailable(f"Redis does not answer: {error}", remedy) from error
+    finally:
+        client.close()
+    return info

@@ -16,6 +16,7 @@ from pipeline.store.migrate import upgrade
 from pipeline.store.session import Sessions, make_engine, make_sessions
 from pipeline.store.workers import fresh_workers
 from worker.embedded import EmbeddedPostgres, EmbeddedValkey, Part, ProcessId, Step, Supervisor
+from worker.services import redis_info
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,7 +76,10 @@ def make_supervisor(settings: Settings, plan: StackPlan) -> Iterator[Supervisor]
     """
     items: list[Part | Step] = []
     database_url = settings.database_url.get_secret_value() if settings.database_url else None
-    redis_url = settings.redis_url.get_secret_value() if settings.redis_url else None
+    redis_url = given = settings.redis_url.get_secret_value() if settings.redis_url else None
+    if given is not None:
+        # Workers wait for a broker that is away; whoever starts a stack is told.
+        items.append(Step(name="redis", action=lambda: _ask_redis(given)))
     if database_url is None:
         postgres = EmbeddedPostgres(settings.home)
         items.append(postgres.part())
@@ -91,6 +95,10 @@ def make_supervisor(settings: Settings, plan: StackPlan) -> Iterator[Supervisor]
         yield Supervisor(settings.home, items, database_url=database_url, redis_url=redis_url, leash=plan.leash)
     finally:
         engine.dispose()
+
+
+def _ask_redis(url: str) -> None:
+    redis_info(url)
 
 
 def _processes(plan: StackPlan, sessions: Sessions) -> Iterator[Part]:

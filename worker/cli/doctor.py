@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 _STYLES = {"ok": "green", "warning": "yellow", "failed": "red", "skipped": "dim"}
-_REDIS_TIMEOUT_S = 3.0
 
 
 def register(app: typer.Typer) -> None:
@@ -146,24 +145,9 @@ def _postgres(container: Container) -> Finding:
 
 
 def _redis(container: Container) -> Finding:
-    import redis
-    from redis.backoff import NoBackoff
-    from redis.retry import Retry
+    from worker.services import redis_info
 
-    client = redis.Redis.from_url(
-        container.addresses.redis_url,
-        socket_timeout=_REDIS_TIMEOUT_S,
-        socket_connect_timeout=_REDIS_TIMEOUT_S,
-        retry=Retry(NoBackoff(), 0),
-        decode_responses=True,
-    )
-    remedy = "start the embedded services: tidegate up; or check TIDEGATE_REDIS_URL"
-    try:
-        info: dict[str, Any] = client.info()
-    except redis.RedisError as error:
-        return Finding("redis", "failed", f"Redis does not answer: {error}", remedy)
-    finally:
-        client.close()
+    info = redis_info(container.addresses.redis_url)
     name = "Valkey" if info.get("server_name") == "valkey" else "Redis"
     version = info.get("valkey_version") or info.get("redis_version")
     policy = info.get("maxmemory_policy")
@@ -238,7 +222,8 @@ def _targets(container: Container) -> Finding:
 
 def _described(row: dict[str, Any]) -> str:
     kind = f" ({row['kind']})" if row["kind"] else ""
-    return f"{row['preset']} {row['state']}{kind}"
+    state = str(row["state"]).replace("half_open", "to be probed")
+    return f"{row['preset']} {state}{kind}"
 
 
 def _say(terminal: Terminal, findings: list[Finding]) -> None:

@@ -41,16 +41,13 @@ def start_detached(argv: Sequence[str], home: Path, timeout_s: float, *, env: Ma
         The stack, ready.
 
     Raises:
-        UsageError: One already runs here.
+        UsageError: One already runs here, or was faster.
         ServiceUnavailable: It does not come up; the text says why.
     """
     folder = Home(home)
     folder.prepare()
     if (running := read_stack(folder.path)) is not None:
-        raise UsageError(
-            f"a stack already runs under {str(folder.path)!r} (pid {running.supervisor.pid}, {running.phase})",
-            "to stop it:  tidegate down",
-        )
+        raise _already(running, folder)
     daemon = _launch(argv, folder, env)
     try:
         return _await_ready(daemon, folder, timeout_s)
@@ -58,6 +55,13 @@ def start_detached(argv: Sequence[str], home: Path, timeout_s: float, *, env: Ma
         if daemon.send(signal.SIGTERM):
             daemon.wait_gone(_STOP_S)
         raise
+
+
+def _already(running: Stack, home: Home) -> UsageError:
+    return UsageError(
+        f"a stack already runs under {str(home.path)!r} (pid {running.supervisor.pid}, {running.phase})",
+        "to stop it:  tidegate down",
+    )
 
 
 def _launch(argv: Sequence[str], home: Home, env: Mapping[str, str] | None) -> ProcessId:
@@ -89,6 +93,9 @@ def _await_ready(daemon: ProcessId, home: Home, timeout_s: float) -> Stack:
         stack = load_stack(home.path)
         own = stack if stack is not None and stack.supervisor == daemon else None
         if ended:
+            # Started at the same moment: the other one's words are in the log, not ours.
+            if own is None and (other := read_stack(home.path)) is not None:
+                raise _already(other, home)
             why = own.error if own is not None and own.error else "the supervisor ended: " + _last_words(home)
             fact, _, remedy = why.partition("\n")
             raise ServiceUnavailable(fact, remedy or f"its log:  {home.log('supervisor')}")

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psycopg
@@ -131,6 +132,21 @@ def test_a_second_supervisor_on_the_same_home_is_refused(home: Path) -> None:
         assert stack_of(home).is_ready
         with pytest.raises(UsageError, match="already runs"):
             start_detached(command(SLEEPERS, home), home, 10)
+
+
+def test_of_two_stacks_started_at_once_one_is_refused(home: Path) -> None:
+    def start() -> Stack | UsageError:
+        try:
+            return start_detached(command(SLEEPERS, home), home, 30, env={**os.environ, "PYTHONPATH": str(REPO)})
+        except UsageError as error:
+            return error
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = [future.result() for future in [pool.submit(start), pool.submit(start)]]
+    refused = first if isinstance(first, UsageError) else second
+    assert isinstance(refused, UsageError)
+    assert "already runs" in refused.fact
+    assert {type(first), type(second)} == {Stack, UsageError}
 
 
 def test_ctrl_c_while_it_starts_stops_what_was_started(home: Path) -> None:

@@ -27,7 +27,7 @@ from pipeline.store.pages import copy_pages, count_failed_pages, page_texts, pag
 from pipeline.store.runs import move_run, open_units, park_run, single_unit_states, soonest_resume, telling_failure
 from pipeline.store.schema import Document, Page, Run
 from pipeline.store.session import Session
-from pipeline.store.units import NewUnit, Result, create_units, mark_reused, reuse_units
+from pipeline.store.units import NewUnit, Result, create_units, is_redone, mark_reused, reuse_units
 
 __all__ = [
     "after_chunk",
@@ -188,7 +188,7 @@ def reuse_known(session: Session, run: Run, stage: Stage, held: Sequence[int] = 
             somebody else's lease may be paying for its answer just now.
     """
     if stage is Stage.EMBED:
-        if run.space_id is None or run.redo_from == stage.value:
+        if run.space_id is None or is_redone(run, stage):
             return set()
         placed = reuse_vectors(session, run.id, run.space_id, held)
         mark_reused(session, run.id, Stage.EMBED, placed)

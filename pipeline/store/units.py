@@ -31,6 +31,7 @@ __all__ = [
     "free_or_held",
     "give_back",
     "held_by",
+    "is_redone",
     "lose_lease",
     "mark_reused",
     "renew_leases",
@@ -130,13 +131,19 @@ def free_or_held(held: Sequence[int]) -> ColumnElement[bool]:
     return or_(Unit.state == UnitState.PENDING.value, leased)
 
 
+def is_redone(run: Run, stage: Stage) -> bool:
+    """Whether a run was requeued to do a stage anew, so that nothing of it may be reused."""
+    stages = list(Stage)
+    return run.redo_from is not None and stages.index(stage) >= stages.index(Stage(run.redo_from))
+
+
 def reuse_units(session: Session, run: Run, stage: Stage, held: Sequence[int] = ()) -> list[Unit]:
     """End pending units, and held ones, whose result is already known in this collection; returns them, in order.
 
     A degraded result is not good enough for a run that redoes degraded units, and nothing is reused from the stage
     that a run was requeued from.
     """
-    if run.redo_from is not None and list(Stage).index(stage) >= list(Stage).index(Stage(run.redo_from)):
+    if is_redone(run, stage):
         return []
     source = aliased(Unit)
     candidates = (

@@ -11,6 +11,7 @@ from pipeline.domain.errors import DeadlineExceeded
 from pipeline.domain.run import RunState
 from pipeline.domain.unit import Stage, UnitState, When
 from pipeline.failover.kinds import FailureKind
+from pipeline.requeue import Wanted, requeue
 from pipeline.store.schema import ChunkRow, Document, Embedding
 from tests.integration.ledger.harness import Harness, exhausted
 
@@ -41,6 +42,21 @@ def test_the_same_bytes_at_another_path_make_no_model_call(harness: Harness, not
     assert harness.run(document.run).state == RunState.DONE
     assert all(unit.reused for unit in harness.units(document.run) if unit.stage not in ("parse", "chunk"))
     assert (len(harness.formatter.calls), len(harness.retriever.calls), len(harness.embedder.calls)) == calls
+
+
+def test_from_a_stage_on_the_vectors_are_made_anew_too(harness: Harness, note: Path) -> None:
+    (document,) = harness.enqueue(note)
+    harness.drive()
+    formatted, embedded = len(harness.formatter.calls), len(harness.embedder.calls)
+    wanted = Wanted(from_stage=Stage.RETRIEVE)
+    (requeued,) = requeue(
+        harness.sessions, wanted, recipe_of=lambda _: harness.recipe(), documents=[str(document.id)]
+    ).runs
+    harness.drive()
+    assert requeued.run is not None
+    assert harness.run(requeued.run).state == RunState.DONE
+    assert [unit.stage for unit in harness.units(requeued.run) if unit.reused] == ["parse", "format"]
+    assert (len(harness.formatter.calls), len(harness.embedder.calls)) == (formatted, 2 * embedded)
 
 
 def test_a_changed_page_leaves_the_others_unpaid(harness: Harness, note: Path) -> None:

@@ -113,7 +113,9 @@ class _Facts:
         self._standing = standing_of(session, self.document.run)
         self._ahead = runs_ahead(session, self.document.run) if self.document.state is RunState.QUEUED else 0
         self._queues = overview.queues
-        self._chain = chains.get(self.document.stage, ()) if self.document.stage else ()
+        chain = chains.get(self.document.stage, ()) if self.document.stage else ()
+        # A run that redoes what a fallback answered waits for the first target, whoever else is well.
+        self._chain = chain[:1] if self._standing.primary_only else chain
         self._ref = str(self.document.id)[:8]
 
     def explained(self) -> tuple[list[str], list[str]]:
@@ -147,6 +149,8 @@ class _Facts:
         stage = self.document.stage
         lines = [f"{self.document.path} is parked{_at(stage)}{self._progress()}."]
         lines += self._cooling() or self._said()
+        if self._standing.primary_only:
+            lines.append("It was requeued with --degraded, so no fallback may answer.")
         until = self.document.resume_at
         lines.append(
             f"It goes on by itself; the next try is at {_clock(until)}."
@@ -184,7 +188,7 @@ class _Facts:
 
     def _cancelled(self) -> tuple[list[str], list[str]]:
         detail = self.document.failure_detail
-        lines = [f"{self.document.path} was cancelled{f': {detail}' if detail else ''}."]
+        lines = [f"{self.document.path} was {detail or 'cancelled'}."]
         return lines, [f"tidegate enqueue {quote(self.document.path)}"]
 
     def _progress(self) -> str:
@@ -200,9 +204,12 @@ class _Facts:
         if not away:
             return []
         described = ", ".join(_described(link) for link in away)
-        role = away[0].role
+        role, are = away[0].role, "is" if len(away) == 1 else "are"
         some = "All targets" if len(away) == len(self._chain) else f"{len(away)} of {len(self._chain)} targets"
-        return [f"{some} of {role} are away: {described}."]
+        if len(self._chain) == 1:
+            which = "first" if self._standing.primary_only else "only"
+            return [f"The {which} target of {role} is away: {described}."]
+        return [f"{some} of {role} {are} away: {described}."]
 
     def _said(self) -> list[str]:
         """What the last failed calls said."""
@@ -210,6 +217,9 @@ class _Facts:
         for failure in self.failures:
             message = f": {failure.message[:_MESSAGE_CHARS]}" if failure.message else ""
             name = failure.preset or failure.target
+            if failure.outcome == "lost":
+                lines.append(f"The worker that called {name} at {_clock(failure.started_at)} died or froze.")
+                continue
             lines.append(f"{name} failed at {_clock(failure.started_at)} with {failure.kind or 'no reason'}{message}.")
         return lines
 

@@ -18,6 +18,7 @@ class Standing:
         pages: 0 until the document has been parsed.
         leased: Units that a worker holds at this moment.
         degraded: Done units that were answered by a fallback.
+        primary_only: No fallback may answer: the run was requeued for that.
     """
 
     pages: int
@@ -27,6 +28,7 @@ class Standing:
     leased: int
     degraded: int
     failed: int
+    primary_only: bool
 
 
 def standing_of(session: Session, run_id: int) -> Standing:
@@ -40,6 +42,7 @@ def standing_of(session: Session, run_id: int) -> Standing:
         leased=row.leased,
         degraded=row.degraded,
         failed=row.failed,
+        primary_only=row.primary_only,
     )
 
 
@@ -47,6 +50,7 @@ _STANDING = text(
     """
     select (select count(*) from page where page.run_id = :run) as pages,
            (select count(*) from chunk where chunk.run_id = :run) as chunks,
+           (select primary_only from run where run.id = :run) as primary_only,
            count(distinct ordinal) filter (where stage in ('describe', 'format') and state <> 'done') as open_pages,
            count(distinct ordinal) filter (where stage in ('retrieve', 'embed') and state <> 'done') as open_chunks,
            count(*) filter (where state = 'leased') as leased,

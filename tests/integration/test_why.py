@@ -92,6 +92,25 @@ def test_the_last_failed_calls_are_quoted_once_a_target_and_kind(seed: Seed, ses
     assert sum("vision failed at" in line and "overloaded: 503" in line for line in found.lines) == 1
 
 
+def test_a_call_whose_worker_died_says_so(seed: Seed, sessions: Sessions) -> None:
+    run = seed.run(seed.document("/a"), "running")
+    seed.units(run, "describe", [1])
+    seed.attempt(run, "describe", target="a@h", preset="vision", outcome="lost")
+
+    assert any(line.startswith("The worker that called vision at ") for line in why(sessions, "/a").lines)
+
+
+def test_what_redoes_a_fallbacks_answers_waits_for_the_first_target_alone(seed: Seed, sessions: Sessions) -> None:
+    run = seed.run(seed.document("/a"), "parked", primary_only=True)
+    seed.units(run, "describe", [1], "parked")
+    chain = [_link("vision", BreakerState.OPEN, kind="connect"), _link("spare", BreakerState.OPEN)]
+
+    found = why(sessions, "/a", chains={Stage.DESCRIBE: chain})
+
+    assert "The first target of vlm is away: vision (connect)." in found.lines
+    assert "It was requeued with --degraded, so no fallback may answer." in found.lines
+
+
 @pytest.mark.parametrize("state", ["queued", "running", "parked", "done", "empty", "failed", "cancelled"])
 def test_every_state_is_explained(seed: Seed, sessions: Sessions, state: str) -> None:
     seed.run(seed.document("/a"), state)

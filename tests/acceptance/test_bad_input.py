@@ -82,6 +82,12 @@ def test_the_built_in_configuration_is_fine(tidegate: Tidegate) -> None:
     assert tidegate.json("config", "check") == {"ok": True, "file": None, "problems": [], "warnings": []}
 
 
+def test_without_a_file_the_check_says_whose_models_are_used(tmp_path: Path) -> None:
+    named = Tidegate(tmp_path, {"MODEL_NAME": "ollama/llama3"}).run("config", "check").out
+    assert "MODEL_NAME" in named
+    assert "built-in" in Tidegate(tmp_path).run("config", "check").out
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -95,12 +101,20 @@ def test_the_built_in_configuration_is_fine(tidegate: Tidegate) -> None:
         ("show", "x", "--format", "xml"),
         ("attempts", "x", "--stage", "publish"),
         ("status", "--watch", "--json"),
+        ("ask", " "),
     ],
     ids=" ".join,
 )
 def test_words_that_are_off_exit_2_with_a_remedy(tidegate: Tidegate, words: tuple[str, ...]) -> None:
     ran = tidegate.run(*words, code=2)
     assert 1 <= len(ran.err.strip().splitlines()) <= 2
+
+
+def test_a_stack_does_not_start_with_a_redis_that_does_not_answer(tmp_path: Path) -> None:
+    ran = Tidegate(tmp_path, {"TIDEGATE_REDIS_URL": "redis://:secret-word@127.0.0.1:1/0"}).run("up", "--detach", code=4)
+    assert "127.0.0.1:1" in ran.err
+    assert "TIDEGATE_REDIS_URL" in ran.err
+    assert "secret-word" not in ran.err
 
 
 def test_a_home_that_cannot_be_written_exits_4(tmp_path: Path) -> None:

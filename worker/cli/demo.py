@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from worker.cli.example import example
+from worker.cli.paths import near
 from worker.cli.session import services, set_up
 from worker.cli.terminal import Terminal, terminal_of
 
@@ -188,7 +192,7 @@ def _take_in(terminal: Terminal, container: Container, examples: list[str]) -> d
     unchanged = result.counts["unchanged"]
     if unchanged:
         terminal.note(
-            f"{unchanged} of {len(examples)} documents are unchanged since an earlier demo; their work is not repeated"
+            f"{unchanged} of {len(examples)} documents are known from an earlier demo; what was done is not repeated"
         )
     runs = [one.run for one in result.documents if one.run is not None]
     wait_for_runs(terminal, container.sessions, runs, _WAIT_S)
@@ -221,10 +225,17 @@ def _say_search(terminal: Terminal, searched: _Searched) -> None:
 
 def _say_next(terminal: Terminal, settings: Settings, *, keep: bool) -> None:
     terminal.print()
-    up = "" if keep else "tidegate up --detach && "
+    command = _command()
+    up = "" if keep else f"{command} up --detach && "
     rows = [
-        ("next", f"{up}tidegate search 'who decides about the gates?' --collection {_COLLECTION}"),
-        ("", "tidegate enqueue YOUR.pdf --wait"),
+        ("next", f"{up}{command} search 'who decides about the gates?' --collection {_COLLECTION}"),
+        ("", f"{command} enqueue YOUR.pdf --wait"),
         ("data", f"stay in {settings.home}; to be rid of them, remove that folder"),
     ]
     terminal.facts(rows)
+
+
+def _command() -> str:
+    """How a shell calls ``tidegate`` here: ``make demo`` runs it from an environment that is not activated."""
+    own = Path(sys.executable).with_name("tidegate")
+    return "tidegate" if shutil.which("tidegate") or not own.exists() else quote(near(str(own)))

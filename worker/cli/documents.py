@@ -72,14 +72,14 @@ def requeue(
     for one in result.refused:
         terminal.note(f"{near(one.path)}: {one.reason}")
     counts = result.counts
-    would = "would " if dry_run else ""
+    will = "would" if dry_run else "will"
     said = [
-        f"{counts['queued']} {would}run anew" if counts["queued"] else "",
-        f"{counts['woken']} {would}go on" if counts["woken"] else "",
-        f"{counts['refused']} left alone" if counts["refused"] else "",
+        f"{_some(counts['queued'], 'document')} {will} run anew" if counts["queued"] else "",
+        f"{_some(counts['woken'], 'document')} {will} go on" if counts["woken"] else "",
+        f"{_some(counts['refused'], 'document')} left alone" if counts["refused"] else "",
     ]
-    units = sum(run.reused_units for run in result.runs), sum(run.todo_units for run in result.runs)
-    detail = f" ({units[0]:,} units reused, {units[1]:,} to do)" if result.runs else ""
+    reused, todo = sum(run.reused_units for run in result.runs), sum(run.todo_units for run in result.runs)
+    detail = f" ({_some(reused, 'unit')} reused, {todo:,} to do)" if result.runs else ""
     terminal.line((", ".join(part for part in said if part) or "nothing to requeue") + detail + ".")
     # Only where everything that was asked for was left alone did the command do nothing of its work.
     raise typer.Exit(1 if result.refused and not result.runs else 0)
@@ -100,7 +100,7 @@ def cancel(
         result = cancel_runs(container.sessions, batch=batch, documents=documents)
     terminal.emit(result.to_json())
     ended = f"; {result.ended} had ended already" if result.ended else ""
-    terminal.line(f"{_documents(len(result.runs))} cancelled{ended}.")
+    terminal.line(f"{_some(len(result.runs), 'document')} cancelled{ended}.")
 
 
 def delete(
@@ -118,8 +118,8 @@ def delete(
         terminal.line(f"{near(one.path)} is deleted.")
 
 
-def _documents(count: int) -> str:
-    return f"{count:,} document" if count == 1 else f"{count:,} documents"
+def _some(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def hand_out(terminal: Terminal, container: Container) -> None:

@@ -78,10 +78,13 @@ def ask(
     """Answer a question from what search finds, with its sources."""
     from pipeline.adapters.llm import FallbackLlm
     from pipeline.ask import ask as answer_question
+    from pipeline.domain.errors import UsageError
     from pipeline.failover.records import CallContext
     from pipeline.search import Mode
     from worker.cli.models import calls_of
 
+    if not question.strip():
+        raise UsageError("the question is empty", 'say what to answer: tidegate ask "a question"')
     terminal = terminal_of(context)
     with services(terminal) as container, calls_of(container) as made:
         found = _find(container, made, question, collection, _ASK_HITS, Mode.HYBRID)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from worker.cli.example import example
 from worker.cli.session import services
 from worker.cli.terminal import terminal_of
+
+if TYPE_CHECKING:
+    from pipeline.settings import Settings
 
 __all__ = ["register"]
 
@@ -36,8 +39,9 @@ def config_check(
     from pipeline.settings import read_settings
 
     terminal = terminal_of(context)
+    settings = read_settings()
     try:
-        loaded = load_config(read_settings(), file, missing_keys="warn")
+        loaded = load_config(settings, file, missing_keys="warn")
     except ConfigProblems as error:
         for problem in error.problems:
             terminal.note(problem)
@@ -49,8 +53,15 @@ def config_check(
         terminal.note(f"warning: {warning}")
     found = str(loaded.file) if loaded.file else None
     terminal.emit({"ok": True, "file": found, "problems": [], "warnings": list(loaded.warnings)})
-    words = f"{found} is fine" if found else "no configuration file: the built-in local chains are used"
-    terminal.line(words + (f", with {len(loaded.warnings)} warnings" if loaded.warnings else ""))
+    words = f"{found} is fine" if found else f"no configuration file: {_without_file(settings)}"
+    count = len(loaded.warnings)
+    terminal.line(words + (f", with {count} warning{'' if count == 1 else 's'}" if count else ""))
+
+
+def _without_file(settings: Settings) -> str:
+    if settings.model_name or settings.model_fallback_chain:
+        return "MODEL_NAME and MODEL_FALLBACK_CHAIN serve the text roles, local models the others"
+    return "the built-in local chains are used"
 
 
 def db_upgrade(context: typer.Context) -> None:
@@ -67,7 +78,10 @@ def db_upgrade(context: typer.Context) -> None:
 
 
 def db_check(context: typer.Context) -> None:
-    """See whether the database has the schema that this version needs, and nothing has drifted from it."""
+    """See whether the database has the schema that this version needs.
+
+    Tables that have drifted from it are an error too.
+    """
     from pipeline.store.migrate import check_schema, schema_drift, schema_revision
 
     terminal = terminal_of(context)

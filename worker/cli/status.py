@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,6 +16,8 @@ from worker.cli.terminal import Column, Terminal, one_line, terminal_of
 from worker.cli.times import duration
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from pipeline.domain.unit import Stage
     from pipeline.settings import Settings
     from pipeline.status import Status
@@ -68,20 +70,25 @@ def status(
                 batch=batch,
                 document=document,
                 failed=failed,
-                limit=limit or _LISTED,
+                # The stages' bars are those of what is read: a short list must not shorten them.
+                limit=limit or _LISTED if terminal.as_json else max(limit or 0, _LISTED),
             )
 
+        def draw(found: Status) -> RenderableType:
+            from worker.cli.status_view import picture
+
+            links, width = _links(container, found), terminal.console.width
+            return picture(found, links, limit or _SHOWN, width, batch=batch, only_failed=failed)
+
         if watch:
-            _watch(terminal, container, look, limit or _SHOWN)
+            _watch(terminal, lambda: draw(look()))
             return
         found = look()
         shown = found.to_json()
         shown["processes"] += _stack_processes(container.settings)
         terminal.emit(shown)
         if not terminal.as_json:
-            from worker.cli.status_view import picture
-
-            terminal.print(picture(found, _links(container, found), limit or _SHOWN, terminal.console.width))
+            terminal.print(draw(found))
 
 
 def why(context: typer.Context, document: Document) -> None:
@@ -110,11 +117,13 @@ def attempts(
     chosen = None if stage is None else _stage(stage)
     with services(terminal) as container:
         found = read_attempts(container.sessions, document, stage=chosen)
+        # For people alone; rows may outlive the configuration that their targets came from.
+        names = {} if terminal.as_json else target_names(container)
     terminal.emit(found.to_json())
     if not found.attempts:
         terminal.line(f"{near(found.path)}: no model was called.")
         return
-    _say_attempts(terminal, found.attempts, with_stage=stage is None)
+    _say_attempts(terminal, found.attempts, names, with_stage=stage is None)
 
 
 def _stage(name: str) -> Stage:
@@ -127,25 +136,21 @@ def _stage(name: str) -> Stage:
         raise UsageError(f"{name!r} is no stage", f"the stages are: {', '.join(Stage)}") from None
 
 
-def _watch(terminal: Terminal, container: Container, look: Any, shown: int) -> None:
+def _watch(terminal: Terminal, draw: Callable[[], RenderableType]) -> None:
     """Show it again and again until Ctrl-C, which is the way to end this and no error."""
     from rich.live import Live
-
-    from worker.cli.status_view import picture
 
     pause = threading.Event()
     try:
         if not terminal.is_tty:
             while True:
-                found = look()
-                terminal.print(picture(found, _links(container, found), shown, terminal.console.width))
+                terminal.print(draw())
                 terminal.print()
                 terminal.flush()
                 pause.wait(_WATCH_S)
         with Live(console=terminal.console, auto_refresh=False, screen=False) as live:
             while True:
-                found = look()
-                live.update(picture(found, _links(container, found), shown, terminal.console.width), refresh=True)
+                live.update(draw(), refresh=True)
                 pause.wait(_WATCH_S)
     except KeyboardInterrupt:
         return
@@ -207,12 +212,14 @@ def _stack_processes(settings: Settings) -> list[dict[str, Any]]:
     return found
 
 
-def _say_attempts(terminal: Terminal, rows: Sequence[AttemptRow], *, with_stage: bool) -> None:
+def _say_attempts(
+    terminal: Terminal, rows: Sequence[AttemptRow], names: Mapping[str, str], *, with_stage: bool
+) -> None:
     columns = [
         *([Column("stage")] if with_stage else []),
         Column("page" if all(row.stage in ("describe", "format") for row in rows) else "unit", right=True),
         Column("try", right=True),
-        Column("target"),
+        Column("target", cut="end"),
         Column("outcome"),
         Column("why", cut="end"),
         Column("first", right=True),
@@ -232,7 +239,7 @@ def _say_attempts(terminal: Terminal, rows: Sequence[AttemptRow], *, with_stage:
                 tries[row.call_id],
                 name,
                 row.outcome,
-                _why(row),
+                _why(row, names),
                 "–" if row.ttft_ms is None else duration(row.ttft_ms / 1000),
                 "–" if row.duration_ms is None else duration(row.duration_ms / 1000),
                 f"{row.tokens_in:,}/{row.tokens_out:,}" if row.tokens_in or row.tokens_out else "–",
@@ -246,8 +253,9 @@ def _named(row: AttemptRow) -> str:
     return f"{row.preset} ({row.target})"
 
 
-def _why(row: AttemptRow) -> str:
-    said = [f"{skip.get('target')} {skip.get('reason')}" for skip in row.skipped]
+def _why(row: AttemptRow, names: Mapping[str, str]) -> str:
+    skips = [(str(skip.get("target")), skip.get("reason")) for skip in row.skipped]
+    said = [f"{names.get(target, target)} {reason}" for target, reason in skips]
     if row.kind:
         said.insert(0, f"{row.kind}{f' {row.status}' if row.status else ''}")
     return ", ".join(said)

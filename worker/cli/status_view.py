@@ -17,7 +17,7 @@ from worker.cli.terminal import Column, make_table, one_line
 from worker.cli.times import clock, duration
 
 if TYPE_CHECKING:
-    from pipeline.status import DocumentStatus, Status
+    from pipeline.status import DocumentStatus, StageProgress, Status
     from pipeline.why import ChainLink
 
 __all__ = ["documents_table", "picture"]
@@ -42,20 +42,35 @@ STATE_STYLES = {
     RunState.CANCELLED: "dim",
 }
 _MINUTE_S = 60.0
+_BETWEEN = "   "
 
 
-def picture(status: Status, links: Mapping[Stage, Sequence[ChainLink]], most: int, width: int) -> RenderableType:
+def picture(
+    status: Status,
+    links: Mapping[Stage, Sequence[ChainLink]],
+    most: int,
+    width: int,
+    *,
+    batch: str | None = None,
+    only_failed: bool = False,
+) -> RenderableType:
     """The whole view.
 
     Args:
         links: The chains that something waits for.
         most: Documents to list; what needs attention comes first.
         width: The terminal's.
+        batch: The one that was asked for.
+        only_failed: Only what failed is listed, so that nothing can be said of the stages.
     """
     if not sum(status.counts.values()):
         return Group(Text("no documents yet:  tidegate enqueue FILES"), *_notes(status))
+    head = _head(status, batch)
+    if only_failed:
+        none = [] if status.documents else [Text("nothing has failed.")]
+        return Group(head, *none, *_documents(status, most, width))
     return Group(
-        _head(status), _stages(status), *_parked(status, links), *_notes(status), *_documents(status, most, width)
+        head, *_stages(status, width), *_parked(status, links), *_notes(status), *_documents(status, most, width)
     )
 
 
@@ -90,7 +105,7 @@ def _row(one: DocumentStatus) -> list[object]:
 
 def _remark(one: DocumentStatus) -> str:
     said = []
-    if one.failure_kind:
+    if one.failure_kind and one.state is not RunState.CANCELLED:
         said.append(f"{one.failure_kind}: {one.failure_detail}")
     if one.state is RunState.PARKED:
         said.append(f"next try at {clock(one.resume_at)}" if one.resume_at else "waits without a time")
@@ -103,11 +118,12 @@ def _remark(one: DocumentStatus) -> str:
     return ", ".join(said)
 
 
-def _head(status: Status) -> Text:
+def _head(status: Status, wanted: str | None) -> Text:
     total = sum(status.counts.values())
     batches = {(one.batch, one.collection) for one in status.documents}
-    name = ""
-    if len(batches) == 1:
+    name = wanted or ""
+    # What is not listed may belong to others.
+    if len(batches) == 1 and (wanted or len(status.documents) == total):
         batch, collection = batches.pop()
         name = f"{batch} · {collection}   " if batch else f"{collection}   "
     line = Text.assemble(_label("batch" if name else "all"), one_line(name))
@@ -120,16 +136,31 @@ def _head(status: Status) -> Text:
     return line
 
 
-def _stages(status: Status) -> Text:
+def _stages(status: Status, width: int) -> Iterator[Text]:
+    """The bars, a line as many as fit."""
+    listed = len(status.documents)
+    parts = [Text(_progress(one)) for one in status.stages if one.stage is not Stage.CHUNK and one.total]
+    if listed < sum(status.counts.values()):
+        parts.append(Text(f"of the newest {listed:,}", style="dim"))
+    if pace := _pace(status):
+        parts.append(Text(pace, style="dim"))
     line = _label("stage")
-    for one in status.stages:
-        if one.stage is Stage.CHUNK or not one.total:
-            continue
-        ended = one.done + one.failed
-        count = f"{one.done:,}" if ended == one.total else f"{one.done:,}/{one.total:,}"
-        line.append(f"{one.stage.value} {bar(ended, one.total)} {count}   ")
-    line.append(_pace(status), style="dim")
-    return line
+    for number, part in enumerate(parts):
+        if number and line.cell_len + len(_BETWEEN) + part.cell_len > width:
+            yield line
+            line = _label("")
+        elif number:
+            line.append(_BETWEEN)
+        line.append_text(part)
+    if parts:
+        yield line
+
+
+def _progress(one: StageProgress) -> str:
+    ended = one.done + one.failed
+    count = f"{one.done:,}" if ended == one.total else f"{one.done:,}/{one.total:,}"
+    failed = f", {one.failed:,} failed" if one.failed else ""
+    return f"{one.stage.value} {bar(ended, one.total)} {count}{failed}"
 
 
 def _pace(status: Status) -> str:
@@ -146,7 +177,8 @@ def _pace(status: Status) -> str:
     ]
     said = [f"{pages:.1f} pages/s"] if pages else []
     if left_s:
-        said.append(f"about {duration(max(left_s))} left")
+        # A tenth of a second would be more than anybody can know.
+        said.append(f"about {duration(max(10.0, max(left_s)))} left")
     return " · ".join(said)
 
 

@@ -57,9 +57,17 @@ def _status(*documents: DocumentStatus, **more: object) -> Status:
     return replace(empty, **more)  # type: ignore[arg-type]
 
 
-def _drawn(status: Status, links: dict[Stage, list[ChainLink]] | None = None, most: int = 20, width: int = 1000) -> str:
+def _drawn(
+    status: Status,
+    links: dict[Stage, list[ChainLink]] | None = None,
+    most: int = 20,
+    width: int = 1000,
+    batch: str | None = None,
+    *,
+    only_failed: bool = False,
+) -> str:
     out = io.StringIO()
-    Terminal(out=out).print(picture(status, links or {}, most, width))
+    Terminal(out=out).print(picture(status, links or {}, most, width, batch=batch, only_failed=only_failed))
     return out.getvalue()
 
 
@@ -88,7 +96,28 @@ def test_stages_show_their_bars_and_the_time_left() -> None:
     line = _drawn(_status(running, stages=stages)).splitlines()[1]
     assert "parse ██████████ 10 " in line
     assert "describe ██████░░░░ 50/100" in line
+    assert "describe ██████░░░░ 50/100, 10 failed   " in line
     assert line.endswith("1.0 pages/s · about 60 s left")
+
+
+def test_stages_break_between_their_bars() -> None:
+    stages = [StageProgress(stage, total=10, done=10) for stage in Stage]
+    first, second, *_ = _drawn(_status(_DONE, stages=stages), width=80).splitlines()[1:]
+    assert first == "stage   parse ██████████ 10   describe ██████████ 10   format ██████████ 10"
+    assert second == "        retrieve ██████████ 10   embed ██████████ 10"
+
+
+def test_bars_of_a_part_of_the_documents_say_so() -> None:
+    stages = [StageProgress(Stage.PARSE, total=1, done=1)]
+    drawn = _drawn(replace(_status(_DONE, stages=stages), counts={RunState.DONE: 3_000})).splitlines()
+    assert drawn[0] == "all     3,000 documents   3,000 done"
+    assert drawn[1] == "stage   parse ██████████ 1   of the newest 1"
+
+
+def test_a_list_of_what_failed_says_nothing_of_stages() -> None:
+    status = replace(_status(), counts={RunState.DONE: 3})
+    drawn = _drawn(status, only_failed=True, batch="handbook-2026")
+    assert drawn.splitlines() == ["batch   handbook-2026   3 documents   3 done", "nothing has failed."]
 
 
 def test_parked_documents_say_for_whom_they_wait_and_until_when() -> None:
@@ -118,7 +147,7 @@ def test_what_needs_attention_is_listed_first_and_the_rest_is_counted() -> None:
 
 def test_a_narrow_terminal_keeps_the_states_and_the_ends_of_paths() -> None:
     long = replace(_DONE, path=f"/docs/{'deep/' * 30}handbook.pdf", models=("vision-cloud@vllm-1", "qwen3-14b@vllm-2"))
-    table = _drawn(_status(long), width=80).splitlines()[3:]
+    table = _drawn(_status(long), width=80).splitlines()[2:]
     assert all(len(line) <= 80 for line in table)
     assert "00000000" in table[1]
     assert "handbook.pdf" in table[1]

@@ -29,7 +29,7 @@ from pipeline.providers.local.extract import extract
 from pipeline.providers.local.layout import canonical
 from pipeline.providers.local.pool import ChildPool
 
-__all__ = ["LocalUpstream"]
+__all__ = ["NOTHING_TO_READ", "LocalUpstream"]
 
 NOTHING_TO_READ = "BLANK"
 """What ``stages/prompts/describe.md`` has a model say of a page that shows nothing."""

@@ -21,6 +21,8 @@ from pipeline.failover.target import Target
 from pipeline.failover.upstream import ChatRequest, Delta, Finish
 from pipeline.providers.local import LocalUpstream
 from pipeline.providers.local.pool import ChildPool
+from pipeline.providers.local.upstream import NOTHING_TO_READ
+from pipeline.stages.prompts import load_prompt
 
 CORPUS = Path(__file__).parents[4] / "shared" / "corpus"
 OCR = Target(key="local/ocr@host", preset="local-ocr", model="local/ocr")
@@ -72,9 +74,11 @@ async def test_old_print_is_read(upstream: LocalUpstream) -> None:
     assert "tip-toeing along a path" in reply.text
 
 
-async def test_a_blank_page_is_a_finish_without_text(upstream: LocalUpstream) -> None:
+async def test_a_blank_page_is_said_to_be_blank_as_the_prompt_asks(upstream: LocalUpstream) -> None:
     events = [event async for event in upstream.stream(OCR, request(page("blank-scan.pdf")))]
-    assert [type(event) for event in events] == [Finish]
+    assert [type(event) for event in events] == [Delta, Finish]
+    assert events[0] == Delta(text=NOTHING_TO_READ)
+    assert NOTHING_TO_READ in load_prompt("describe")
 
 
 async def test_columns_come_one_after_the_other_and_the_layer_mends_the_spelling(upstream: LocalUpstream) -> None:
@@ -107,7 +111,7 @@ async def test_bytes_that_are_no_image_are_refused_and_the_child_lives(
     before = pool.pids
     out = io.BytesIO()
     Image.new("RGB", (400, 300), "white").save(out, "PNG")
-    assert (await upstream.chat(OCR, request(out.getvalue()))).text == ""
+    assert (await upstream.chat(OCR, request(out.getvalue()))).text == NOTHING_TO_READ
     assert pool.pids == before
 
 
@@ -143,6 +147,8 @@ def test_a_child_dies_with_its_parent_in_mid_page(tmp_path: Path) -> None:
         import asyncio, sys
         from pathlib import Path
         from pipeline.providers.local.pool import ChildPool
+from pipeline.providers.local.upstream import NOTHING_TO_READ
+from pipeline.stages.prompts import load_prompt
 
         async def main():
             pool = ChildPool(1, 1, 120.0)

@@ -44,7 +44,7 @@ bench: $(VENV)/.dev-installed ## What a model call costs, beside the limit and l
 	$(BIN)/python -m benchmarks.failover_overhead
 
 unit: $(VENV)/.dev-installed ## Unit tests alone (seconds, no services)
-	$(BIN)/python -m pytest tests/unit -q
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest tests/unit -q -n 2
 
 check: $(VENV)/.dev-installed ## Linters, types and import contracts
 	$(BIN)/ruff format --check .

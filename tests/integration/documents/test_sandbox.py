@@ -16,7 +16,7 @@ from pipeline.domain.document import Limits, ParsedPage
 from pipeline.domain.errors import ChildDied, RejectedInput
 from tests.unit.documents.conftest import MakeJob
 
-BAD = "tests.unit.documents.bad_children"
+BAD = "tests.integration.documents.bad_children"
 
 
 def heard(make_job: MakeJob, behaviour: str, *, seconds: float = 20, silence_s: float | None = None) -> list[Event]:

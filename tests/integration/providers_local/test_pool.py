@@ -9,7 +9,7 @@ import pytest
 from pipeline.domain.errors import UpstreamFailure
 from pipeline.providers.local.pool import ChildPool
 
-MODULE = "tests.unit.providers_local.scripted_child"
+MODULE = "tests.integration.providers_local.scripted_child"
 
 
 @pytest.fixture

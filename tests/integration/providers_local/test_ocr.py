@@ -147,8 +147,6 @@ def test_a_child_dies_with_its_parent_in_mid_page(tmp_path: Path) -> None:
         import asyncio, sys
         from pathlib import Path
         from pipeline.providers.local.pool import ChildPool
-from pipeline.providers.local.upstream import NOTHING_TO_READ
-from pipeline.stages.prompts import load_prompt
 
         async def main():
             pool = ChildPool(1, 1, 120.0)

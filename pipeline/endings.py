@@ -72,10 +72,6 @@ class SliceReport:
     rejecting: set[str] = field(default_factory=set)
     made_work: bool = False
 
-    @property
-    def ended_badly(self) -> bool:
-        return bool(self.counts["failed"] or self.counts["parked"])
-
     def __str__(self) -> str:
         counts = ", ".join(f"{n} {what}" for what, n in sorted(self.counts.items())) or "nothing to do"
         return f"{counts}: {'; '.join(self.details)}" if self.details else counts

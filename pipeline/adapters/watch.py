@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pipeline.domain.unit import Stage
 from pipeline.failover.registry import BreakerState, CooldownRegistry, TargetStatus
-from pipeline.failover.target import Chain
+from pipeline.failover.target import Chain, Target
 
 __all__ = ["ChainRoom", "RegistryWatch", "room_of"]
 
@@ -61,12 +61,26 @@ class RegistryWatch:
         self._chains = chains
         self._run = run
 
-    def room(self, stage: Stage, *, primary_only: bool = False, without: frozenset[str] = frozenset()) -> ChainRoom:
-        """How much a stage's chain would take, leaving out the targets of ``without``."""
-        chain = self._chains[stage]
-        targets = chain.targets[:1] if primary_only else chain.targets
-        kept = replace(chain, targets=tuple(target for target in targets if target.key not in without))
+    def room(
+        self,
+        stage: Stage,
+        *,
+        primary_only: bool = False,
+        without: frozenset[str] = frozenset(),
+        allowed: frozenset[str] | None = None,
+    ) -> ChainRoom:
+        """How much a stage's chain would take, leaving out the targets of ``without``.
+
+        Args:
+            allowed: The presets that a collection allows; None for all.
+        """
+        targets = self._chains[stage].targets
+        kept = [
+            target
+            for target in (targets[:1] if primary_only else targets)
+            if target.key not in without and (allowed is None or target.preset in allowed)
+        ]
         return self._run(self._read(kept)).result()
 
-    async def _read(self, chain: Chain) -> ChainRoom:
-        return room_of(await self._registry.statuses(chain.targets))
+    async def _read(self, targets: list[Target]) -> ChainRoom:
+        return room_of(await self._registry.statuses(targets))

@@ -11,14 +11,14 @@ from contextlib import aclosing
 from functools import partial
 from typing import TypeVar
 
-from pipeline.domain.call import Answer, Outcome, SkipReason, TryRecord
+from pipeline.domain.call import Answer, Outcome, TryRecord
 from pipeline.domain.errors import UpstreamFailure
-from pipeline.failover.chain import Budget, begin, excluded
+from pipeline.failover.chain import Budget
 from pipeline.failover.kinds import STANDARD_RULES, FailureKind
 from pipeline.failover.records import AttemptSink, CallContext, Observer
-from pipeline.failover.registry import BreakerState, CooldownRegistry, Refused, TargetStatus
+from pipeline.failover.registry import CooldownRegistry
 from pipeline.failover.stream import Gathering, accept, collect, relay
-from pipeline.failover.target import Chain, Needs, Target
+from pipeline.failover.target import Chain, Target
 from pipeline.failover.upstream import ChatRequest, Delta, EmbedRequest, Reply, Upstream, Vectors
 from pipeline.failover.walk import Clock, Means, Trial, Walk
 
@@ -144,25 +144,6 @@ class Caller:
         walk = self._walk(chain, request, context, budget, streamed=True, relayed=True)
         return AnswerStream(walk, self._upstream, request)
 
-    async def all_closed_until(self, chain: Chain, context: CallContext | None = None) -> Refused | None:
-        """Whether nobody of a chain can be called now, so that work need not be claimed for it.
-
-        Returns:
-            None when a target may be called (full counts as such); else the soonest recovery, or ``disabled``
-            without a time.
-        """
-        state = begin(chain, Needs(frozenset()), context or CallContext(""), _always, self._means.clock.monotonic())
-        usable = [state.at(position) for position in state.route if excluded(state, position) is None]
-        statuses = await self._means.registry.statuses(usable) if usable else []
-        if not statuses or any(_is_open_to_calls(status) for status in statuses):
-            return None
-        waiting = [status for status in statuses if status.until is not None]
-        soonest = min(waiting, key=lambda status: status.until or 0.0, default=None)
-        if soonest is None:
-            return Refused(SkipReason.DISABLED)
-        reason = SkipReason.PROBING if soonest.probing else SkipReason.COOLING
-        return Refused(reason, soonest.until, soonest.wait_s, soonest.kind)
-
     def _walk(
         self,
         chain: Chain,
@@ -253,7 +234,3 @@ def _vectors_are_off(answer: Vectors, request: EmbedRequest) -> str | None:
         if not math.isfinite(norm) or norm == 0.0:
             return f"vector {ordinal} has a length of {norm}"
     return None
-
-
-def _is_open_to_calls(status: TargetStatus) -> bool:
-    return status.state is BreakerState.CLOSED or (status.state is BreakerState.HALF_OPEN and not status.probing)

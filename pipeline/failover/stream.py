@@ -50,20 +50,47 @@ class StreamLimits:
     allow_empty: bool = False
 
 
+HELD_UP_S = 2.0
+"""A timer that fires later than this past its time says that *we* were stopped (a frozen process, a blocked loop)."""
+
+
 class Watchdog:
-    """One timer for a whole stream: it is not moved for each token, it looks back when it fires.
+    """One timer for a whole try: it is not moved for each token, it looks back when it fires.
 
     When content came since it was armed, it arms itself for the remainder; else it cancels the task that waits for
-    the stream, and leaving the ``with`` block turns that cancellation into an ``UpstreamFailure``.
+    the upstream, and leaving the ``with`` block turns that cancellation into an ``UpstreamFailure``.
+
+    When the timer itself fires late, this process was held up: what came meanwhile lies unread in the socket, so it
+    gets a moment to be read, and ``held_up`` says that the try proves nothing about its target.
+
+    Args:
+        first_content_s: From now to the first content; for an answer that is not streamed, to its end.
+        first_content_kind: What the try fails of when none has come by then.
+        idle_s: From one content to the next.
+        awaited: What is waited for at first, for the message.
     """
 
-    def __init__(self, limits: StreamLimits) -> None:
-        self._limits = limits
+    def __init__(
+        self,
+        first_content_s: float,
+        first_content_kind: FailureKind,
+        idle_s: float = 0.0,
+        awaited: str = "first content",
+    ) -> None:
+        self._first_content_kind = first_content_kind
+        self._idle_s = idle_s
+        self._awaited = awaited
         self._loop = asyncio.get_running_loop()
-        self._limit_s = limits.first_content_s
+        self._limit_s = first_content_s
         self._had_content = False
         self._watching = True
         self._expired = False
+        self._was_late = False
+
+    @property
+    def held_up(self) -> bool:
+        """Whether this process was stopped while it should have been watching."""
+        return self._was_late or self._late_s() > HELD_UP_S
 
     def __enter__(self) -> Watchdog:
         self.resume()
@@ -75,7 +102,7 @@ class Watchdog:
         self._last = self._loop.time()
         if not self._had_content:
             self._had_content = True
-            self._limit_s = self._limits.idle_s
+            self._limit_s = self._idle_s
             self._timer.cancel()
             self._timer = self._loop.call_at(self._last + self._limit_s, self._fire)
 
@@ -92,11 +119,17 @@ class Watchdog:
         self._last = self._loop.time()
         self._watching = True
 
+    def _late_s(self) -> float:
+        return self._loop.time() - self._timer.when()
+
     def _fire(self) -> None:
         now = self._loop.time()
         due = self._last + self._limit_s if self._watching else now + self._limit_s
         if now < due:
             self._timer = self._loop.call_at(due, self._fire)
+        elif self._late_s() > HELD_UP_S:
+            self._was_late = True
+            self._timer = self._loop.call_at(now + HELD_UP_S, self._fire)
         else:
             self._expired = True
             self._task.cancel()
@@ -112,7 +145,7 @@ class Watchdog:
                     FailureKind.PARTIAL_STREAM, f"no further content for {self._limit_s:g} s"
                 ) from None
             raise UpstreamFailure(
-                self._limits.first_content_kind, f"no first content within {self._limit_s:.3g} s"
+                self._first_content_kind, f"no {self._awaited} within {self._limit_s:.3g} s"
             ) from None
 
 
@@ -165,11 +198,13 @@ class Gathering:
     Attributes:
         pieces: Content deltas, which is about as many as output tokens.
         events: Anything at all that the upstream sent.
+        held_up: The stream failed while this process was stopped; see ``Watchdog``.
     """
 
     def __init__(self, max_output_bytes: int) -> None:
         self.pieces = 0
         self.events = 0
+        self.held_up = False
         self.finish: Finish | None = None
         self._max_output_bytes = max_output_bytes
         self._bytes = 0
@@ -263,7 +298,7 @@ async def collect(
     """
     async with aclosing(events):
         try:
-            with Watchdog(limits) as watchdog:
+            with _watchdog(limits) as watchdog:
                 async for event in events:
                     gathering.events += 1
                     if isinstance(event, Finish):
@@ -276,6 +311,7 @@ async def collect(
                             await on_first_content()
             reply = gathering.reply()
         except UpstreamFailure as failure:
+            gathering.held_up = watchdog.held_up
             raise _as_seen(failure, gathering) from None
     accept(reply, limits.max_output_bytes, limits.allow_empty)
     return reply
@@ -296,7 +332,7 @@ async def relay(
     """
     async with aclosing(events):
         try:
-            with Watchdog(limits) as watchdog:
+            with _watchdog(limits) as watchdog:
                 async for event in events:
                     gathering.events += 1
                     if isinstance(event, Finish):
@@ -312,6 +348,7 @@ async def relay(
                         watchdog.resume()
             reply = gathering.reply()
         except UpstreamFailure as failure:
+            gathering.held_up = watchdog.held_up
             raise _as_seen(failure, gathering) from None
     accept(reply, limits.max_output_bytes, limits.allow_empty)
 
@@ -320,6 +357,10 @@ def estimated_usage(gathering: Gathering, tokens_in: int, input_per_mtok: float,
     """What an answer that broke off has used: its upstream never said, but it charges for what it sent."""
     cost_usd = (tokens_in * input_per_mtok + gathering.pieces * output_per_mtok) / 1e6
     return Usage(tokens_in=tokens_in, tokens_out=gathering.pieces, cost_usd=cost_usd)
+
+
+def _watchdog(limits: StreamLimits) -> Watchdog:
+    return Watchdog(limits.first_content_s, limits.first_content_kind, limits.idle_s)
 
 
 def _as_seen(failure: UpstreamFailure, gathering: Gathering) -> UpstreamFailure:

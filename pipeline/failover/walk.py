@@ -40,7 +40,7 @@ from pipeline.failover.kinds import FailureKind
 from pipeline.failover.lease import Renewal, unbroken
 from pipeline.failover.records import AttemptSink, AttemptStart, CallContext, Observer, Switch
 from pipeline.failover.registry import Admission, Admitted, CooldownRegistry, Permit, Report, ReportResult, Verdict
-from pipeline.failover.stream import Gathering, StreamLimits, estimated_usage
+from pipeline.failover.stream import Gathering, StreamLimits, Watchdog, estimated_usage
 from pipeline.failover.target import Chain, Needs, Target
 
 __all__ = ["Clock", "Means", "Trial", "Walk"]
@@ -83,6 +83,7 @@ class Trial:
     usage: Usage | None = None
     ttft_s: float | None = None
     gathering: Gathering | None = None
+    held_up: bool = False
 
 
 @dataclass(slots=True)
@@ -213,13 +214,13 @@ class Walk:
         except UpstreamFailure:
             answer.close()
             raise
+        watchdog = Watchdog(seconds, trial.timeout_kind, awaited="answer")
         try:
-            async with asyncio.timeout(seconds) as timer:
+            with watchdog:
                 value = await answer
-        except TimeoutError:
-            if not timer.expired():
-                raise
-            raise UpstreamFailure(trial.timeout_kind, f"no answer within {seconds:.3g} s") from None
+        except UpstreamFailure:
+            trial.held_up = watchdog.held_up
+            raise
         trial.ttft_s = self.now() - trial.started_at
         return value
 
@@ -253,6 +254,9 @@ class Walk:
             spread, now = self.means.rng(), self.now()
             retry_s = retry_delay_s(self.state, trial.permit, kind, failure.retry_after_s, spread, now)
         verdict = verdict_of(trial.target.rules[kind], retried=retry_s is not None)
+        if trial.held_up or (trial.gathering is not None and trial.gathering.held_up):
+            # It was this process that stood still: a fleet must not avoid a target for that.
+            verdict = Verdict.NEUTRAL
         report = Report(verdict, kind, failure.retry_after_s, self.input_digest or None)
         settling = self._settle(trial, report, Outcome.FAILED, kind, failure.status, failure.message)
         (record, result), cancelled = await unbroken(settling)

@@ -23,7 +23,7 @@ from pipeline.failover.registry import Admitted, BreakerState, Permit, Report, V
 from pipeline.failover.target import CallPolicy, Chain, CooldownPolicy, Needs, Price, Target, Times
 from pipeline.failover.upstream import Delta, EmbedRequest, Finish, Reply, ToolCall, Vectors
 from tests.unit.failover.fakes import CONTEXT, GOOD, World, chat_request, fail, target
-from tests.unit.failover.virtual_time import virtual
+from tests.unit.failover.virtual_time import VirtualLoop, virtual
 
 A, B, C = target("a"), target("b"), target("c")
 CHAIN = Chain("vlm", (A, B))
@@ -202,6 +202,54 @@ async def test_a_stalled_stream_after_content_is_collected_from_the_next_target(
     assert answer.value.text == "Hello world"
     assert answer.tries[0].kind == FailureKind.PARTIAL_STREAM
     assert world.upstream.closed[0] == ("a", 5)
+
+
+def freeze(at_s: float, for_s: float) -> None:
+    """Stop this process at a moment: the loop's clock goes on, and nothing else does."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    loop.call_at(loop.time() + at_s, loop.pass_by, for_s)
+
+
+@virtual
+async def test_a_process_that_was_frozen_reads_what_has_come_meanwhile() -> None:
+    world = World()
+    world.upstream.scripts["a"] = [[9.0, *GOOD]]
+    freeze(at_s=1.0, for_s=33.0)
+    answer = await ask(world)
+    assert (answer.target, world.upstream.called) == (A.key, ["a"])
+
+
+@virtual
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_process_that_was_frozen_holds_its_own_silence_against_nobody(stream: bool) -> None:
+    world = World()
+    world.upstream.scripts["a"] = [*HANG]
+    freeze(at_s=1.0, for_s=200.0)
+    answer = await ask(world, stream=stream)
+    assert (answer.target, world.sink.outcomes[0]) == (B.key, ("a", "ttft_timeout" if stream else "timeout"))
+    assert world.observer.cooldowns == []
+    assert [status.state for status in await world.registry.statuses([A])] == [BreakerState.CLOSED]
+    assert await world.in_flight(A, B) == 0
+
+
+@virtual
+async def test_a_stream_that_was_cut_while_the_process_was_frozen_cools_nobody() -> None:
+    world = World()
+    world.upstream.scripts["a"] = [["Hel", 3.0, fail(FailureKind.CONNECT)]]
+    freeze(at_s=1.0, for_s=200.0)
+    answer = await ask(world)
+    assert (answer.target, world.sink.outcomes[0]) == (B.key, ("a", "partial_stream"))
+    assert world.observer.cooldowns == []
+
+
+@virtual
+async def test_a_target_that_stays_silent_is_cooled_however_late_the_timer_of_a_busy_loop_is() -> None:
+    world = World()
+    world.upstream.scripts["a"] = [*HANG]
+    freeze(at_s=7.5, for_s=1.5)
+    await ask(world)
+    assert [(key, kind) for key, kind, _ in world.observer.cooldowns] == [(A.key, "ttft_timeout")]
 
 
 @virtual
@@ -1150,47 +1198,6 @@ async def test_a_renewal_under_way_is_over_before_the_permit_goes_back() -> None
     await ask(world, Chain("vlm", (target("a", times=Times(ttft_timeout_s=60)),)))
     await asyncio.sleep(60)
     assert [status.in_flight for status in await registry.statuses([A])] == [0]
-
-
-@virtual
-async def test_a_chain_with_somebody_to_call_is_not_closed() -> None:
-    world = World()
-    world.upstream.scripts["a"] = [*DOWN]
-    assert await world.caller.all_closed_until(CHAIN) is None
-    await ask(world)
-    assert await world.caller.all_closed_until(CHAIN) is None
-    assert await world.caller.all_closed_until(Chain("vlm", ())) is None
-
-
-@virtual
-async def test_a_chain_that_cools_as_a_whole_is_closed_until_its_soonest_recovery() -> None:
-    world = World()
-    world.upstream.scripts = {
-        "a": [[fail(FailureKind.RATE_LIMIT, retry_after_s=40)]],
-        "b": [[fail(FailureKind.OVERLOADED, retry_after_s=20)]],
-    }
-    await exhausted(world)
-    closed = await world.caller.all_closed_until(CHAIN)
-    assert closed is not None
-    assert (closed.reason, closed.until, closed.wait_s, closed.kind) == (SkipReason.COOLING, 1020, 20, "overloaded")
-    only_first = CallContext("call-1", primary_only=True)
-    closed = await world.caller.all_closed_until(CHAIN, only_first)
-    assert closed is not None
-    assert closed.until == 1040
-    await asyncio.sleep(20)
-    assert await world.caller.all_closed_until(CHAIN) is None, "half-open: somebody may probe"
-    await use_up(world, B, 1)
-    closed = await world.caller.all_closed_until(CHAIN)
-    assert closed is not None
-    assert (closed.reason, closed.until) == (SkipReason.COOLING, 1040)
-    await world.registry.set_disabled(A.key, True)
-    closed = await world.caller.all_closed_until(CHAIN)
-    assert closed is not None
-    assert (closed.reason, closed.until) == (SkipReason.PROBING, 1050)
-    await world.registry.set_disabled(B.key, True)
-    closed = await world.caller.all_closed_until(CHAIN)
-    assert closed is not None
-    assert (closed.reason, closed.until) == (SkipReason.DISABLED, None)
 
 
 # --- errors ---------------------------------------------------------------------------------------------------------

@@ -38,6 +38,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._seconds
 
+    def pass_by(self, seconds: float) -> None:
+        """Let time pass while nothing runs, as for a process that is stopped."""
+        self._advance(seconds)
+
     def _advance(self, seconds: float) -> None:
         # The loop's own resolution guards against a timeout that rounds to nothing.
         self._seconds += max(seconds, 0.0)

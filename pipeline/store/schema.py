@@ -271,6 +271,15 @@ class Unit(Base):
             postgresql_where=sql("state = 'pending' and dispatched_at is not null"),
         ),
         Index("ix_unit_parked", "stage", "resume_at", postgresql_where=sql("state = 'parked'")),
+        Index(
+            "ix_unit_suspect",
+            "stage",
+            sql("priority desc"),
+            "lost_leases",
+            "queued_at",
+            "id",
+            postgresql_where=sql("state = 'pending' and lost_leases > 0"),
+        ),
         Index("ix_unit_lease", "lease_expires_at", postgresql_where=sql("state = 'leased'")),
         Index(
             "ix_unit_reuse",

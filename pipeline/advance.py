@@ -245,14 +245,7 @@ def _end(session: Session, run: Run) -> RunState:
 
 
 def _fail(session: Session, run: Run, failure: Failure) -> RunState:
-    move_run(
-        session,
-        run.id,
-        RunState.FAILED,
-        failure_kind=failure.kind,
-        failure_detail=failure.detail,
-        resume_at=None,
-    )
+    move_run(session, run.id, RunState.FAILED, failure_kind=failure.kind, failure_detail=failure.detail)
     return RunState.FAILED
 
 

@@ -19,7 +19,7 @@ def publish(session: Session, run: Run, *, empty: bool, incomplete: bool) -> boo
     Returns:
         False when the run is no longer running (it was cancelled or superseded).
     """
-    ended = move_run(session, run.id, RunState.EMPTY if empty else RunState.DONE, incomplete=incomplete, resume_at=None)
+    ended = move_run(session, run.id, RunState.EMPTY if empty else RunState.DONE, incomplete=incomplete)
     if not ended:
         return False
     make_live(session, run)

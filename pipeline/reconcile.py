@@ -14,7 +14,7 @@ from pipeline.adapters.watch import ChainRoom
 from pipeline.advance import settle
 from pipeline.dispatch import WAKE_TTL_S
 from pipeline.domain.run import RunState
-from pipeline.domain.unit import MODEL_STAGES, Stage
+from pipeline.domain.unit import MODEL_STAGES, Stage, UnitState
 from pipeline.endings import UnitPolicy
 from pipeline.ingest import ChainWatch
 from pipeline.store.attempt_sink import close_lost_attempts
@@ -24,7 +24,7 @@ from pipeline.store.parked import parked_runs, postpone_parked, wake_parked
 from pipeline.store.retention import RetentionPolicy, sweep
 from pipeline.store.runs import give_up_parked, lock_run, move_run
 from pipeline.store.session import Sessions
-from pipeline.store.units import expire_leases
+from pipeline.store.units import expire_leases, expired_runs
 from pipeline.store.window import forget_stale_wakes, reconcile_lock
 from pipeline.store.workers import FRESH_S, forget_old_workers
 
@@ -84,15 +84,17 @@ def reconcile(sessions: Sessions, blobs: BlobStore, chains: ChainWatch, policy: 
 
 
 def _expire(sessions: Sessions, unit: UnitPolicy, done: Reconciled) -> None:
-    with sessions.begin() as session:
-        expired = expire_leases(session, unit.max_lost)
-    done.expired = len(expired)
-    done.poisoned = sum(1 for _, _, state in expired if state == "failed")
-    for run_id in sorted({run_id for run_id, _, _ in expired}):
+    with sessions() as session:
+        runs = expired_runs(session)
+    for run_id in runs:
         with sessions.begin() as session:
             run = lock_run(session, run_id)
-            if run is not None:
-                settle(session, run)
+            if run is None:
+                continue
+            expired = expire_leases(session, run_id, unit.max_lost)
+            settle(session, run)
+        done.expired += len(expired)
+        done.poisoned += expired.count(UnitState.FAILED)
 
 
 def wake_parked_runs(sessions: Sessions, chains: ChainWatch, stages: Sequence[Stage], most_units: int) -> list[int]:
@@ -129,7 +131,7 @@ def _wake(sessions: Sessions, run_id: int, stage: Stage, most: int) -> int:
             return 0
         woken = wake_parked(session, run_id, stage, most)
         if woken and run.state == RunState.PARKED:
-            move_run(session, run_id, RunState.RUNNING, resume_at=None)
+            move_run(session, run_id, RunState.RUNNING)
         return woken
 
 

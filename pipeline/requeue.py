@@ -273,7 +273,7 @@ def _woken(sessions: Sessions, run_id: int) -> bool:
         if run is None or run.state != RunState.PARKED:
             return False
         wake_parked(session, run_id, None, _ALL_UNITS)
-        return move_run(session, run_id, RunState.RUNNING, resume_at=None)
+        return move_run(session, run_id, RunState.RUNNING)
 
 
 def _totals(stages: Any) -> tuple[int, int]:

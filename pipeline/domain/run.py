@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["ACTIVE_RUN_STATES", "ENDED_RUN_STATES", "RUN_MOVES", "RunState", "may_move_run", "run_states_before"]
+__all__ = ["ACTIVE_RUN_STATES", "ENDED_RUN_STATES", "RUN_MOVES", "RunState", "run_states_before"]
 
 
 class RunState(StrEnum):
@@ -34,11 +34,6 @@ RUN_MOVES: dict[RunState, frozenset[RunState]] = {
 }
 ENDED_RUN_STATES = _ENDS
 ACTIVE_RUN_STATES = frozenset(RunState) - _ENDS
-
-
-def may_move_run(before: RunState, after: RunState) -> bool:
-    """True when a run may go from ``before`` to ``after``."""
-    return after in RUN_MOVES[before]
 
 
 def run_states_before(after: RunState) -> tuple[RunState, ...]:

@@ -6,13 +6,13 @@ from enum import StrEnum
 
 __all__ = [
     "MODEL_STAGES",
+    "OPEN_UNIT_STATES",
     "QUEUES",
     "UNIT_MOVES",
     "Queue",
     "Stage",
     "UnitState",
     "When",
-    "may_move_unit",
     "queue_of",
     "unit_states_before",
 ]
@@ -69,11 +69,7 @@ UNIT_MOVES: dict[UnitState, frozenset[UnitState]] = {
     UnitState.DONE: frozenset(),
     UnitState.FAILED: frozenset(),
 }
-
-
-def may_move_unit(before: UnitState, after: UnitState) -> bool:
-    """True when a unit may go from ``before`` to ``after``."""
-    return after in UNIT_MOVES[before]
+OPEN_UNIT_STATES = frozenset(state for state, after in UNIT_MOVES.items() if after)
 
 
 def unit_states_before(after: UnitState) -> tuple[UnitState, ...]:

@@ -9,8 +9,9 @@ from sqlalchemy.orm import Session
 
 from pipeline.domain.run import RunState
 from pipeline.domain.unit import Stage, UnitState
+from pipeline.store.moves import move_units, rows_changed
 from pipeline.store.schema import Run, Unit
-from pipeline.store.units import NO_LEASE, Claimed, Moment, held_by, rows_changed
+from pipeline.store.units import Claimed, Moment, held_by
 
 __all__ = ["make_parked_due", "park_pending", "park_unit", "parked_runs", "postpone_parked", "wake_parked"]
 
@@ -20,15 +21,7 @@ def park_unit(session: Session, unit: Claimed, resume_at: Moment | None, calls: 
     return bool(
         rows_changed(
             session,
-            update(Unit)
-            .where(held_by(unit))
-            .values(
-                state=UnitState.PARKED.value,
-                resume_at=resume_at,
-                dispatched_at=None,
-                calls=Unit.calls + calls,
-                **NO_LEASE,
-            ),
+            move_units(UnitState.PARKED, held_by(unit), resume_at=resume_at, calls=Unit.calls + calls),
         )
     )
 
@@ -37,14 +30,14 @@ def park_pending(session: Session, run_id: int, stage: Stage, ordinals: Sequence
     """Park a slice's pending units in one statement (their whole chain is cooling; no lease, no call, no row)."""
     return rows_changed(
         session,
-        update(Unit)
-        .where(
+        move_units(
+            UnitState.PARKED,
             Unit.run_id == run_id,
             Unit.stage == stage.value,
             Unit.state == UnitState.PENDING.value,
             Unit.ordinal.in_(ordinals),
-        )
-        .values(state=UnitState.PARKED.value, resume_at=resume_at, dispatched_at=None),
+            resume_at=resume_at,
+        ),
     )
 
 
@@ -61,10 +54,7 @@ def wake_parked(session: Session, run_id: int, stage: Stage | None, limit: int) 
         chosen = chosen.where(Unit.stage == stage.value)
     picked = chosen.cte("picked")
     return rows_changed(
-        session,
-        update(Unit)
-        .where(Unit.id == picked.c.id)
-        .values(state=UnitState.PENDING.value, resume_at=None, dispatched_at=None),
+        session, move_units(UnitState.PENDING, Unit.id == picked.c.id, Unit.state == UnitState.PARKED.value)
     )
 
 

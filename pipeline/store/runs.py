@@ -14,8 +14,9 @@ from sqlalchemy import ColumnElement, delete, func, literal, select, update
 from sqlalchemy.orm import Session, aliased
 
 from pipeline.domain.errors import Failure
-from pipeline.domain.run import ACTIVE_RUN_STATES, RunState, run_states_before
-from pipeline.domain.unit import Stage, UnitState
+from pipeline.domain.run import ACTIVE_RUN_STATES, RunState
+from pipeline.domain.unit import OPEN_UNIT_STATES, Stage, UnitState
+from pipeline.store.moves import move_runs, move_units, rows_changed
 from pipeline.store.schema import Attempt, Collection, Document, Run, Unit
 
 __all__ = [
@@ -35,7 +36,7 @@ __all__ = [
     "telling_failure",
 ]
 
-OPEN_STATES = (UnitState.PENDING.value, UnitState.LEASED.value, UnitState.PARKED.value)
+OPEN_STATES = tuple(sorted(state.value for state in OPEN_UNIT_STATES))
 
 
 def lock_run(session: Session, run_id: int) -> Run | None:
@@ -48,29 +49,14 @@ def lock_run(session: Session, run_id: int) -> Run | None:
 def lock_running(session: Session, run_id: int) -> bool:
     """Hold a run FOR SHARE if it is running (a queued one is started); False when nothing may be claimed of it."""
     # Started before it is held: two claimers that both held it FOR SHARE could not both go on to change it.
-    session.execute(
-        update(Run)
-        .where(Run.id == run_id, Run.state == RunState.QUEUED.value)
-        .values(state=RunState.RUNNING.value, started_at=func.coalesce(Run.started_at, func.now()))
-        .execution_options(synchronize_session=False)
-    )
+    session.execute(move_runs(RunState.RUNNING, Run.id == run_id, Run.state == RunState.QUEUED.value))
     state = session.scalar(select(Run.state).where(Run.id == run_id).with_for_update(read=True))
     return state == RunState.RUNNING
 
 
 def move_run(session: Session, run_id: int, to: RunState, **values: Any) -> bool:
     """Move a run to ``to`` if the state it is in allows that; False when it does not."""
-    before = [state.value for state in run_states_before(to)]
-    if to not in ACTIVE_RUN_STATES:
-        values.setdefault("finished_at", func.now())
-    result = session.execute(
-        update(Run)
-        .where(Run.id == run_id, Run.state.in_(before))
-        .values(state=to.value, **values)
-        .returning(Run.id)
-        .execution_options(synchronize_session=False)
-    )
-    return result.first() is not None
+    return bool(rows_changed(session, move_runs(to, Run.id == run_id, **values)))
 
 
 def make_live(session: Session, run: Run) -> None:
@@ -186,15 +172,12 @@ def give_up_parked(session: Session, give_up_after_s: float) -> list[int]:
     )
     if ids:
         session.execute(
-            update(Unit)
-            .where(Unit.run_id.in_(ids), Unit.state.in_((UnitState.PARKED.value, UnitState.PENDING.value)))
-            .values(
-                state=UnitState.FAILED.value,
+            move_units(
+                UnitState.FAILED,
+                Unit.run_id.in_(ids),
                 failure_kind="chain_exhausted",
                 failure_detail="no target came back in time",
-                finished_at=func.now(),
             )
-            .execution_options(synchronize_session=False)
         )
         for run_id in ids:
             move_run(
@@ -203,7 +186,6 @@ def give_up_parked(session: Session, give_up_after_s: float) -> list[int]:
                 RunState.FAILED,
                 failure_kind="chain_exhausted",
                 failure_detail=f"parked for over {give_up_after_s:g} s without progress",
-                resume_at=None,
             )
     return ids
 
@@ -227,7 +209,7 @@ def cancel_active_runs(session: Session, condition: ColumnElement[bool], detail:
         .execution_options(synchronize_session=False)
     )
     for run_id in ids:
-        move_run(session, run_id, RunState.CANCELLED, failure_kind="cancelled", failure_detail=detail, resume_at=None)
+        move_run(session, run_id, RunState.CANCELLED, failure_kind="cancelled", failure_detail=detail)
     return ids
 
 

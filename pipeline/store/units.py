@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, CursorResult, Update, and_, case, func, or_, select, update
+from sqlalchemy import ColumnElement, and_, func, or_, select, update
 from sqlalchemy.dialects.postgresql import array, insert
 from sqlalchemy.orm import Session, aliased
 
 from pipeline.domain.errors import Failure
 from pipeline.domain.unit import Stage, UnitState
+from pipeline.store.moves import move_units, rows_changed
 from pipeline.store.schema import Run, Unit
 
 __all__ = [
-    "NO_LEASE",
     "Claimed",
     "Moment",
     "NewUnit",
@@ -26,6 +26,7 @@ __all__ = [
     "claim_units",
     "create_units",
     "expire_leases",
+    "expired_runs",
     "fail_unit",
     "finish_unit",
     "free_or_held",
@@ -36,7 +37,6 @@ __all__ = [
     "mark_reused",
     "renew_leases",
     "reuse_units",
-    "rows_changed",
     "seconds_from_now",
 ]
 
@@ -84,18 +84,10 @@ class Result:
 Moment = datetime | ColumnElement[datetime]
 """A time, or an expression of one on the database's clock."""
 
-NO_LEASE: dict[str, Any] = {"lease_token": None, "lease_expires_at": None, "leased_by": None, "leased_at": None}
-
 
 def seconds_from_now(delay_s: float) -> ColumnElement[datetime]:
     """A time to come, on the database's clock."""
     return func.now() + timedelta(seconds=delay_s)
-
-
-def rows_changed(session: Session, statement: Update) -> int:
-    """Run a guarded UPDATE; returns how many rows it changed."""
-    result = session.execute(statement.execution_options(synchronize_session=False))
-    return cast("CursorResult[Any]", result).rowcount
 
 
 def held_by(unit: Claimed) -> ColumnElement[bool]:
@@ -174,19 +166,16 @@ def reuse_units(session: Session, run: Run, stage: Stage, held: Sequence[int] = 
         candidates.c.n == 1,
     ]
     rows = session.scalars(
-        update(Unit)
-        .where(*where)
-        .values(
-            state=UnitState.DONE.value,
+        move_units(
+            UnitState.DONE,
+            *where,
             output=candidates.c.output,
             degraded=candidates.c.degraded,
             answered_by=candidates.c.answered_by,
             reused=True,
-            finished_at=func.now(),
-            **NO_LEASE,
         )
         .returning(Unit)
-        .execution_options(synchronize_session=False, populate_existing=True)
+        .execution_options(populate_existing=True)
     ).all()
     return sorted(rows, key=lambda unit: unit.ordinal)
 
@@ -195,17 +184,8 @@ def mark_reused(
     session: Session, run_id: int, stage: Stage, ordinals: Sequence[int], result: Result | None = None
 ) -> None:
     """End pending or leased units whose result another table already holds (pages, vectors)."""
-    rows_changed(
-        session,
-        update(Unit)
-        .where(
-            Unit.run_id == run_id,
-            Unit.stage == stage.value,
-            Unit.ordinal.in_(ordinals),
-            Unit.state.in_((UnitState.PENDING.value, UnitState.LEASED.value)),
-        )
-        .values(state=UnitState.DONE.value, reused=True, finished_at=func.now(), **_kept(result), **NO_LEASE),
-    )
+    which = (Unit.run_id == run_id, Unit.stage == stage.value, Unit.ordinal.in_(ordinals))
+    rows_changed(session, move_units(UnitState.DONE, *which, reused=True, **_kept(result)))
 
 
 def _kept(result: Result | None) -> dict[str, Any]:
@@ -229,17 +209,12 @@ def claim_units(
         .cte("free")
     )
     rows = session.execute(
-        update(Unit)
-        .where(Unit.id == free.c.id)
-        .values(
-            state=UnitState.LEASED.value,
-            lease_token=func.gen_random_uuid(),
+        move_units(
+            UnitState.LEASED,
+            Unit.id == free.c.id,
             lease_expires_at=func.now() + timedelta(seconds=lease_s),
-            leased_at=func.now(),
             leased_by=worker,
-            resume_at=None,
-        )
-        .returning(
+        ).returning(
             Unit.id,
             Unit.ordinal,
             Unit.lease_token,
@@ -248,7 +223,6 @@ def claim_units(
             Unit.input_digest,
             Unit.rejected_by,
         )
-        .execution_options(synchronize_session=False)
     ).all()
     claimed = [
         Claimed(
@@ -286,17 +260,14 @@ def finish_unit(session: Session, unit: Claimed, result: Result) -> bool:
     return bool(
         rows_changed(
             session,
-            update(Unit)
-            .where(held_by(unit))
-            .values(
-                state=UnitState.DONE.value,
+            move_units(
+                UnitState.DONE,
+                held_by(unit),
                 output=result.output,
                 input_digest=func.coalesce(result.digest, Unit.input_digest),
                 answered_by=result.answered_by,
                 degraded=result.degraded,
                 calls=Unit.calls + result.calls,
-                finished_at=func.now(),
-                **NO_LEASE,
             ),
         )
     )
@@ -307,15 +278,12 @@ def fail_unit(session: Session, unit: Claimed, failure: Failure, calls: int = 0)
     return bool(
         rows_changed(
             session,
-            update(Unit)
-            .where(held_by(unit))
-            .values(
-                state=UnitState.FAILED.value,
+            move_units(
+                UnitState.FAILED,
+                held_by(unit),
                 failure_kind=failure.kind,
                 failure_detail=failure.detail,
                 calls=Unit.calls + calls,
-                finished_at=func.now(),
-                **NO_LEASE,
             ),
         )
     )
@@ -335,50 +303,58 @@ def give_back(session: Session, units: Sequence[Claimed]) -> int:
     """Return unfinished units to the pending ones, without a mark against them (drain, full target, shutdown)."""
     if not units:
         return 0
-    return rows_changed(
-        session,
-        update(Unit)
-        .where(or_(*[held_by(unit) for unit in units]))
-        .values(state=UnitState.PENDING.value, dispatched_at=None, **NO_LEASE),
-    )
-
-
-def _lost(max_lost: int) -> dict[str, Any]:
-    poison = Unit.lost_leases + 1 >= max_lost
-    return {
-        "state": case((poison, UnitState.FAILED.value), else_=UnitState.PENDING.value),
-        "failure_kind": case((poison, "poison"), else_=None),
-        "failure_detail": case((poison, f"its worker died {max_lost} times while it worked on it"), else_=None),
-        "finished_at": case((poison, func.now()), else_=None),
-        "lost_leases": Unit.lost_leases + 1,
-        "dispatched_at": None,
-        **NO_LEASE,
-    }
+    return rows_changed(session, move_units(UnitState.PENDING, or_(*[held_by(unit) for unit in units])))
 
 
 def lose_lease(session: Session, unit: Claimed, max_lost: int) -> bool:
     """Count a lost lease (a dead parse child is one); at ``max_lost`` the unit is failed as poison."""
-    return bool(rows_changed(session, update(Unit).where(held_by(unit)).values(**_lost(max_lost))))
+    return bool(_lose(session, held_by(unit), max_lost))
 
 
-def expire_leases(session: Session, max_lost: int, limit: int = 500) -> list[tuple[int, int, str]]:
-    """Take back the leases that ran out; returns (run id, unit id, new state) of each.
-
-    The runs are locked by the caller afterwards, one by one; here only units are touched, so no order is broken.
-    """
-    expired = (
-        select(Unit.id)
-        .where(Unit.state == UnitState.LEASED.value, Unit.lease_expires_at < func.now())
-        .order_by(Unit.lease_expires_at)
-        .limit(limit)
-        .with_for_update(skip_locked=True)
-        .cte("expired")
+def _lose(session: Session, leased: ColumnElement[bool], max_lost: int) -> list[UnitState]:
+    """Take leases away, each with a mark against its unit; returns where the units went."""
+    lost = {"lost_leases": Unit.lost_leases + 1}
+    poisoned = rows_changed(
+        session,
+        move_units(
+            UnitState.FAILED,
+            leased,
+            Unit.lost_leases + 1 >= max_lost,
+            failure_kind="poison",
+            failure_detail=f"its worker died {max_lost} times while it worked on it",
+            **lost,
+        ),
     )
-    rows = session.execute(
-        update(Unit)
-        .where(Unit.id == expired.c.id)
-        .values(**_lost(max_lost))
-        .returning(Unit.run_id, Unit.id, Unit.state)
-        .execution_options(synchronize_session=False)
-    ).all()
-    return [(row.run_id, row.id, row.state) for row in rows]
+    again = rows_changed(session, move_units(UnitState.PENDING, leased, **lost))
+    return [UnitState.FAILED] * poisoned + [UnitState.PENDING] * again
+
+
+def expired_runs(session: Session, limit: int = 500) -> list[int]:
+    """The runs whose units hold leases that ran out, the longest overdue first."""
+    return list(
+        session.scalars(
+            select(Unit.run_id)
+            .where(Unit.state == UnitState.LEASED.value, Unit.lease_expires_at < func.now())
+            .group_by(Unit.run_id)
+            .order_by(func.min(Unit.lease_expires_at))
+            .limit(limit)
+        )
+    )
+
+
+def expire_leases(session: Session, run_id: int, max_lost: int) -> list[UnitState]:
+    """Take back the leases of a run, which the caller has locked, that ran out; returns where its units went.
+
+    The caller settles the run in the same transaction: a unit that fails here may have been the last one open.
+    """
+    expired = list(
+        session.scalars(
+            select(Unit.id)
+            .where(Unit.run_id == run_id, Unit.state == UnitState.LEASED.value, Unit.lease_expires_at < func.now())
+            .order_by(Unit.id)
+            .with_for_update(skip_locked=True)
+        )
+    )
+    if not expired:
+        return []
+    return _lose(session, and_(Unit.id.in_(expired), Unit.state == UnitState.LEASED.value), max_lost)

@@ -6,7 +6,7 @@ What ended a unit also settles its run (barriers, parking, publishing), so that 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Protocol
@@ -19,16 +19,27 @@ from pipeline.domain.errors import (
     DeadlineExceeded,
     Failure,
     RejectedInput,
+    ResultGone,
     ServiceUnavailable,
 )
 from pipeline.domain.run import RunState
 from pipeline.failover.call import rejecting_targets
 from pipeline.failover.kinds import FailureKind
 from pipeline.store.parked import park_unit
+from pipeline.store.patience import Patience
 from pipeline.store.runs import lock_run, note_progress
 from pipeline.store.schema import Run
 from pipeline.store.session import Session, Sessions, transact
-from pipeline.store.units import Claimed, Moment, add_rejections, fail_unit, finish_unit, lose_lease, seconds_from_now
+from pipeline.store.units import (
+    Claimed,
+    Moment,
+    add_rejections,
+    fail_unit,
+    finish_unit,
+    give_back,
+    lose_lease,
+    seconds_from_now,
+)
 from pipeline.work import Done, Workshop, calls_with_content, work_of
 
 __all__ = ["Endings", "Events", "SliceReport", "UnitPolicy", "moment"]
@@ -79,20 +90,33 @@ class SliceReport:
 
 @dataclass(frozen=True, slots=True)
 class Endings:
-    """Ends the units of one slice and keeps count in its report."""
+    """Ends the units of one slice and keeps count in its report.
+
+    Every method waits while Postgres is away, and raises ``ServiceUnavailable`` when that takes too long: the units'
+    leases expire then.
+    """
 
     sessions: Sessions
     shop: Workshop
     events: Events
     policy: UnitPolicy
     report: SliceReport
+    patience: Patience
+
+    def given_back(self, units: Sequence[Claimed], why: str = "") -> None:
+        """Units were not done, through no fault of theirs: they are pending again, without a mark against them."""
+
+        def write() -> int:
+            with self.sessions.begin() as session:
+                return give_back(session, units)
+
+        count = self.patience.outlast(write)
+        self.report.counts["given_back"] += count
+        if why:
+            self.report.details.append(why)
 
     def done(self, unit: Claimed, done: Done) -> None:
-        """A unit has its result.
-
-        Raises:
-            ServiceUnavailable: Postgres is away; the result is lost with the lease.
-        """
+        """A unit has its result."""
 
         def write(session: Session, run: Run) -> bool:
             if not finish_unit(session, unit, done.result):
@@ -107,6 +131,8 @@ class Endings:
             raise
         except RejectedInput as error:
             self._fail(unit, error.failure, done.result.calls)
+        except ResultGone as error:
+            self.given_back([unit], error.fact)
         except Exception as error:
             self._failed_inside(unit, error, done.result.calls)
         else:
@@ -172,11 +198,13 @@ class Endings:
                 return None
             return settle(session, run), str(run.document_id)
 
-        return transact(self.sessions, commit)
+        return self.patience.outlast(lambda: transact(self.sessions, commit))
 
     def _ended(self, unit: Claimed, ended: tuple[RunState, str] | None, outcome: str, detail: str) -> None:
         if ended is None:
             self.report.counts["dropped"] += 1
+            # Maybe by a COMMIT of ours whose answer was lost, so that nobody has looked at what it made due.
+            self.report.made_work = True
             return
         self.report.counts[outcome] += 1
         if outcome != "parked":

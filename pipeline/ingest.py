@@ -14,28 +14,40 @@ from concurrent.futures import CancelledError, Executor, Future
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
+from uuid import uuid4
 
 from pipeline.adapters.watch import ChainRoom
 from pipeline.advance import reuse_known, settle, take_over_parse
-from pipeline.domain.errors import PermitWaitExceeded, ServiceUnavailable
+from pipeline.domain.errors import PermitWaitExceeded, ServiceUnavailable, TidegateError
 from pipeline.domain.run import ENDED_RUN_STATES, RunState
 from pipeline.domain.unit import MODEL_STAGES, Stage
 from pipeline.endings import Endings, Events, SliceReport, UnitPolicy, moment
 from pipeline.store.parked import park_pending
+from pipeline.store.patience import Patience
 from pipeline.store.runs import lock_run, lock_running, make_due
-from pipeline.store.schema import Run
-from pipeline.store.session import Sessions
-from pipeline.store.units import claim_units, give_back, renew_leases
+from pipeline.store.schema import Collection, Run
+from pipeline.store.session import Session, Sessions, transact
+from pipeline.store.units import Claimed, claim_units, renew_leases, still_held
 from pipeline.work import Done, Job, Workshop, work_of
 
 __all__ = ["ChainWatch", "Ingest"]
+
+_RENEW_AGAIN_S = 1.0
+"""After a renewal that failed: the lease may be running out while Postgres comes back."""
 
 
 class ChainWatch(Protocol):
     """Whether a stage's chain would take a call."""
 
-    def room(self, stage: Stage, *, primary_only: bool = False, without: frozenset[str] = frozenset()) -> ChainRoom:
-        """How much the targets, other than those of ``without``, would take now."""
+    def room(
+        self,
+        stage: Stage,
+        *,
+        primary_only: bool = False,
+        without: frozenset[str] = frozenset(),
+        allowed: frozenset[str] | None = None,
+    ) -> ChainRoom:
+        """How much the targets that ``allowed`` names, other than those of ``without``, would take now."""
         ...
 
 
@@ -46,6 +58,24 @@ class _Running:
 
 
 @dataclass(frozen=True, slots=True)
+class _Loaded:
+    """What is to be done of a claim, and how many of its units were done already."""
+
+    jobs: list[Job]
+    reused: int
+    state: RunState
+    document_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Asks:
+    """Which targets a run would ask: what ``ChainWatch.room`` is narrowed by."""
+
+    primary_only: bool
+    allowed: frozenset[str] | None
+
+
+@dataclass(frozen=True, slots=True)
 class Ingest:
     """The slice runner of one worker process; safe to use from several threads at once.
 
@@ -53,6 +83,7 @@ class Ingest:
         submit: Starts a coroutine on the process's loop.
         cpu: Runs work that blocks.
         stopping: Set when the process drains.
+        patience: Waits for Postgres; it knows of ``stopping`` too.
         on_work: Called when units became due, while the slice may still be at work: pages go on one by one.
     """
 
@@ -64,22 +95,25 @@ class Ingest:
     cpu: Executor
     stopping: threading.Event
     policy: UnitPolicy = field(default_factory=UnitPolicy)
+    patience: Patience = field(default_factory=Patience)
     on_work: Callable[[], None] = lambda: None
 
     def run_slice(self, run_id: int, stage: Stage, ordinals: Sequence[int]) -> SliceReport:
         """Do what is still to be done of a slice.
 
         Raises:
-            ServiceUnavailable: Postgres went away. Nothing counts as done that was not committed; the leases expire.
+            ServiceUnavailable: A service stayed away for too long. Nothing counts as done that was not committed; units
+                that could not be given back keep their leases until they expire.
         """
         report = SliceReport()
         if self.stopping.is_set():
             return report
         if stage in MODEL_STAGES and self._park_if_closed(run_id, stage, ordinals, report):
             return report
-        jobs = self._claim(run_id, stage, ordinals, report)
+        endings = Endings(self.sessions, self.shop, self.events, self.policy, report, self.patience)
+        jobs = self._claim(run_id, stage, ordinals, endings)
         if jobs:
-            self._work(jobs, Endings(self.sessions, self.shop, self.events, self.policy, report))
+            self._work(jobs, endings)
         if report.counts["parked"]:
             self._read_once_more(run_id, stage, frozenset(report.rejecting))
         return report
@@ -88,22 +122,25 @@ class Ingest:
 
     def _park_if_closed(self, run_id: int, stage: Stage, ordinals: Sequence[int], report: SliceReport) -> bool:
         """Park a slice whose whole chain is closed: no lease, no call, no attempt row."""
-        with self.sessions() as session:
-            run = session.get(Run, run_id)
-            if run is None or run.state in ENDED_RUN_STATES:
-                return True
-            primary_only = run.primary_only
-        chain = self.chains.room(stage, primary_only=primary_only)
+        asks = self.patience.outlast(lambda: self._asks(run_id, stage))
+        if asks is None:
+            return True
+        chain = self.chains.room(stage, primary_only=asks.primary_only, allowed=asks.allowed)
         if chain.room:
             return False
-        with self.sessions.begin() as session:
+
+        def park(session: Session) -> tuple[int, set[int], RunState, str] | None:
             run = lock_run(session, run_id)
             if run is None:
-                return True
+                return None
             reused = reuse_known(session, run, stage)
             parked = park_pending(session, run_id, stage, ordinals, moment(chain.until))
-            state = settle(session, run)
-            document_id = str(run.document_id)
+            return parked, reused, settle(session, run), str(run.document_id)
+
+        found = self.patience.outlast(lambda: transact(self.sessions, park))
+        if found is None:
+            return True
+        parked, reused, state, document_id = found
         report.counts.update(parked=parked, reused=len(reused))
         report.made_work = bool(reused)
         if parked:
@@ -111,31 +148,61 @@ class Ingest:
             self._moved(run_id, document_id, state, report.details[-1])
         return True
 
-    def _claim(self, run_id: int, stage: Stage, ordinals: Sequence[int], report: SliceReport) -> list[Job]:
-        with self.sessions.begin() as session:
+    def _asks(self, run_id: int, stage: Stage) -> _Asks | None:
+        """None when the run has ended."""
+        with self.sessions() as session:
+            run = session.get(Run, run_id)
+            if run is None or run.state in ENDED_RUN_STATES:
+                return None
+            collection = session.get_one(Collection, run.collection_id).name
+            return _Asks(run.primary_only, self.shop.allowed(collection, stage))
+
+    def _claim(self, run_id: int, stage: Stage, ordinals: Sequence[int], endings: Endings) -> list[Job]:
+        # Ours before it is written: a claim whose COMMIT went through unheard is found again by its token.
+        token = uuid4()
+
+        def claim(session: Session) -> list[Claimed]:
             if not lock_running(session, run_id):
                 return []
-            units = claim_units(session, run_id, stage, ordinals, worker=self.shop.worker, lease_s=self.policy.lease_s)
+            return claim_units(
+                session, run_id, stage, ordinals, token=token, worker=self.shop.worker, lease_s=self.policy.lease_s
+            )
+
+        units = self.patience.outlast(lambda: transact(self.sessions, claim))
         if not units:
             return []
-        # Another document may have brought the same input in since these units were made.
-        with self.sessions.begin() as session:
-            run = lock_run(session, run_id)
-            if run is None or run.state != RunState.RUNNING:
-                return []
-            if stage is Stage.PARSE:
-                reused = {0} if take_over_parse(session, run) else set()
-            else:
-                reused = reuse_known(session, run, stage, held=[unit.ordinal for unit in units])
-            state = settle(session, run) if reused else RunState(run.state)
-            left = [unit for unit in units if unit.ordinal not in reused]
-            document_id = str(run.document_id)
-            jobs = work_of(stage, self.shop).load(session, run, left) if left else []
-        if reused:
-            report.counts["reused"] += len(reused)
-            report.made_work = True
-            self._moved(run_id, document_id, state, "reused known results")
-        return jobs
+        try:
+            loaded = self.patience.outlast(lambda: transact(self.sessions, partial(self._load, run_id, stage, units)))
+        except TidegateError:
+            raise
+        except Exception as error:
+            # A bug of ours: without this the leases would expire, and be counted as deaths of a worker.
+            for unit in units:
+                endings.failed(unit, error)
+            return []
+        if loaded is None:
+            return []
+        if loaded.reused:
+            endings.report.counts["reused"] += loaded.reused
+            endings.report.made_work = True
+            self._moved(run_id, loaded.document_id, loaded.state, "reused known results")
+        return loaded.jobs
+
+    def _load(self, run_id: int, stage: Stage, units: Sequence[Claimed], session: Session) -> _Loaded | None:
+        """Read what claimed units need, but for those whose results another document has brought in meanwhile."""
+        run = lock_run(session, run_id)
+        if run is None or run.state != RunState.RUNNING:
+            return None
+        if stage is Stage.PARSE:
+            reused = {0} if take_over_parse(session, run) else set()
+        else:
+            reused = reuse_known(session, run, stage, held=[unit.ordinal for unit in units])
+        state = settle(session, run) if reused else RunState(run.state)
+        # Asked anew, for this may be the second time: what ended in a COMMIT that we did not hear of is not ours.
+        held = still_held(session, units)
+        left = [unit for unit in units if unit.id in held]
+        jobs = work_of(stage, self.shop).load(session, run, left) if left else []
+        return _Loaded(jobs, len(reused), state, str(run.document_id))
 
     # --- during -------------------------------------------------------------------------------------------------
 
@@ -163,6 +230,7 @@ class Ingest:
         renew_every_s = self.policy.lease_s / 3
         renew_at = time.monotonic() + renew_every_s
         drain_until: float | None = None
+        away: ServiceUnavailable | None = None
         while running:
             now = time.monotonic()
             if self.stopping.is_set():
@@ -171,55 +239,63 @@ class Ingest:
                     for one in running.values():
                         one.future.cancel()
             if now >= renew_at:
-                self._renew(running)
-                renew_at = now + renew_every_s
+                renewed = self._renew(running)
+                renew_at = now + (renew_every_s if renewed else min(renew_every_s, _RENEW_AGAIN_S))
             try:
                 # Half a second bounds how late a stop is noticed; an ended job is taken up at once.
                 number = ended.get(timeout=max(0.01, min(renew_at - now, 0.5)))
             except queue.Empty:
                 continue
-            self._commit(running.pop(number), endings)
+            away = self._commit(running.pop(number), endings) or away
             if endings.report.made_work:
                 self.on_work()
+        if away is not None:
+            raise away
 
-    def _renew(self, running: dict[int, _Running]) -> None:
+    def _renew(self, running: dict[int, _Running]) -> bool:
+        """Hold the leases for longer; False when Postgres is away, in which case nobody can take them either."""
         units = [unit for one in running.values() for unit in one.job.units]
-        with self.sessions.begin() as session:
-            held = renew_leases(
-                session, units, lease_s=self.policy.lease_s, hard_deadline_s=self.policy.hard_deadline_s
-            )
+        try:
+            with self.sessions.begin() as session:
+                held = renew_leases(
+                    session, units, lease_s=self.policy.lease_s, hard_deadline_s=self.policy.hard_deadline_s
+                )
+        except ServiceUnavailable:
+            return False
         for one in running.values():
             if not any(unit.id in held for unit in one.job.units):
                 # The run was cancelled or the lease taken away: nobody will take the answer.
                 one.future.cancel()
+        return True
 
     # --- after --------------------------------------------------------------------------------------------------
 
-    def _commit(self, one: _Running, endings: Endings) -> None:
-        units, report = one.job.units, endings.report
+    def _commit(self, one: _Running, endings: Endings) -> ServiceUnavailable | None:
+        """End the units of a job; returns the error when a service was away that they need."""
+        units = one.job.units
         try:
             values = one.future.result()
-        except (CancelledError, PermitWaitExceeded, ServiceUnavailable) as error:
-            with self.sessions.begin() as session:
-                report.counts["given_back"] += give_back(session, units)
-            report.made_work = True
-            if isinstance(error, ServiceUnavailable):
-                raise
+        except (CancelledError, PermitWaitExceeded):
+            endings.given_back(units)
+            endings.report.made_work = True
+        except ServiceUnavailable as error:
+            # Not handed out again at once, or a service that is away would be asked as fast as we can.
+            endings.given_back(units, error.fact)
+            return error
         except Exception as error:
             for unit in units:
                 endings.failed(unit, error)
         else:
             for unit, done in zip(units, values, strict=True):
                 endings.done(unit, done)
+        return None
 
     def _read_once_more(self, run_id: int, stage: Stage, rejecting: frozenset[str]) -> None:
         """After a park is committed, look again: a target that recovered in between woke nobody."""
-        with self.sessions() as session:
-            run = session.get(Run, run_id)
-            if run is None or run.state != RunState.PARKED:
-                return
-            primary_only = run.primary_only
-        if self.chains.room(stage, primary_only=primary_only, without=rejecting).room:
+        asks = self.patience.outlast(lambda: self._asks(run_id, stage))
+        if asks is None:
+            return
+        if self.chains.room(stage, primary_only=asks.primary_only, without=rejecting, allowed=asks.allowed).room:
             with self.sessions.begin() as session:
                 make_due(session, [run_id])
 

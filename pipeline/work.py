@@ -25,7 +25,7 @@ from pipeline.advance import (
 )
 from pipeline.domain.call import Answer, TryRecord
 from pipeline.domain.document import Chunk, Cues, Limits, ParsedDocument, TextFormat
-from pipeline.domain.errors import RejectedInput, ServiceUnavailable
+from pipeline.domain.errors import RejectedInput, ResultGone
 from pipeline.domain.unit import Stage
 from pipeline.failover.records import CallContext
 from pipeline.stages.chunk import chunk
@@ -200,7 +200,7 @@ class _Parse:
         for blob, _ in parsed.images.values():
             if blob.digest in made and not blob.created and not self.shop.blobs.exists(blob.digest):
                 # The sweep of unused blobs took an old one away after we had found it there.
-                raise ServiceUnavailable("a page image was swept while its document was parsed", "it is parsed again")
+                raise ResultGone("a page image was swept while its document was parsed", "it is parsed again")
 
 
 @dataclass(frozen=True, slots=True)

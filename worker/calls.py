@@ -55,6 +55,7 @@ class Calls:
     caller: Caller
     registry: FallbackRegistry
     providers: Providers
+    sink: PostgresAttemptSink
     executor: Executor
     fleet: Fleet
     container: Container
@@ -73,7 +74,8 @@ class Calls:
 
     async def close(self) -> None:
         """Close connections and local models, on their loop."""
-        await asyncio.gather(self.providers.close(), self.registry.aclose(), return_exceptions=True)
+        closing = (self.providers.close(), self.registry.aclose(), self.sink.aclose())
+        await asyncio.gather(*closing, return_exceptions=True)
         self.executor.shutdown(wait=False)
 
 
@@ -110,15 +112,16 @@ def make_calls(container: Container, observer: Observer) -> Calls:
         wall_now_s,
         lambda target, param: log.warning("param.dropped", target=target, param=param),
     )
+    sink = PostgresAttemptSink(container.sessions, executor)
     caller = Caller(
         registry,
         providers,
-        PostgresAttemptSink(container.sessions, executor),
+        sink,
         observer,
         LoopClock(),
         SystemRandom().random,
     )
-    return Calls(caller, registry, providers, executor, fleet, container)
+    return Calls(caller, registry, providers, sink, executor, fleet, container)
 
 
 class _Switches:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from pipeline.domain.call import Outcome, TryRecord
+from pipeline.domain.errors import ServiceUnavailable
 from pipeline.domain.run import ENDED_RUN_STATES, RunState
 from pipeline.failover.records import CallContext, Switch
 from pipeline.observe.logging import get_logger
@@ -17,6 +19,7 @@ from pipeline.store.units import Claimed
 __all__ = ["EventLog"]
 
 _REMEMBERED_RUNS = 1000
+_SAID_AGAIN_AFTER_S = 30.0
 _CONFIG_KINDS = frozenset({"auth", "not_found", "quota"})
 """Failures that no waiting mends."""
 
@@ -29,6 +32,7 @@ class EventLog:
         self._log = get_logger("events")
         self._lock = threading.Lock()
         self._ended: OrderedDict[int, RunState] = OrderedDict()
+        self._silent_until = 0.0
 
     # --- Observer ---
 
@@ -125,6 +129,15 @@ class EventLog:
         for run_id in run_ids:
             self._metrics.runs.labels(RunState.FAILED.value).inc()
             self._log.error("run.finished", run=run_id, state=RunState.FAILED.value, detail="chain_exhausted")
+
+    def postgres_awaited(self, error: ServiceUnavailable) -> None:
+        """Work waits for Postgres with its results in hand; said once for all of it, and again where it goes on."""
+        with self._lock:
+            now = time.monotonic()
+            if now < self._silent_until:
+                return
+            self._silent_until = now + _SAID_AGAIN_AFTER_S
+        self._log.warning("postgres.awaited", error=error.fact, remedy=error.remedy)
 
     def slices_handed_out(self, count: int) -> int:
         """Slices went to the broker; returns ``count``."""

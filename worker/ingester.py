@@ -15,6 +15,7 @@ from pipeline.domain.unit import MODEL_STAGES, QUEUES, Queue, Stage, queue_of
 from pipeline.ingest import Ingest
 from pipeline.providers.local import count_tokens
 from pipeline.reconcile import wake_parked_runs
+from pipeline.store.patience import Patience
 from pipeline.work import Models, Workshop
 from worker.bootstrap import ROLE_OF_STAGE, Container
 from worker.calls import Calls, make_calls
@@ -100,6 +101,12 @@ def make_ingester(
         cpu=cpu,
         stopping=stopping,
         policy=container.unit_policy,
+        patience=Patience(
+            limit_s=container.unit_policy.hard_deadline_s,
+            stopping=stopping,
+            drain_s=container.unit_policy.drain_s,
+            on_wait=events.postgres_awaited,
+        ),
         on_work=dispatcher.wake,
     )
     return Ingester(calls, dispatcher, Tasks(ingest, dispatcher, stopping), loop, cpu)

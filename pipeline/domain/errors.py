@@ -6,6 +6,7 @@
     ├── ServiceUnavailable    Postgres or Redis is not reachable                   exit 4
     ├── RejectedInput         this document (or page) can't be taken, ever         unit failed
     ├── ChildDied             the parse child died under it                        one lost lease, then poison
+    ├── ResultGone            what a unit made vanished before its commit          give the unit back
     ├── ChainExhausted        no target answered                                   park, or fail if not retryable
     ├── PermitWaitExceeded    the target stayed full                               give the unit back
     ├── PartialStreamError    content had reached the caller when the stream died  the caller decides
@@ -34,6 +35,7 @@ __all__ = [
     "PartialStreamError",
     "PermitWaitExceeded",
     "RejectedInput",
+    "ResultGone",
     "ServiceUnavailable",
     "TidegateError",
     "UpstreamFailure",
@@ -99,6 +101,10 @@ class RejectedInput(TidegateError):
     @property
     def failure(self) -> Failure:
         return Failure(self.kind, self.detail)
+
+
+class ResultGone(_Stated):
+    """What a unit made outside the database vanished before it was committed: the unit is done again."""
 
 
 class ChildDied(TidegateError):

@@ -12,6 +12,7 @@ from sqlalchemy import Executable, func, insert, select, update
 from sqlalchemy.orm import Session, sessionmaker
 
 from pipeline.domain.call import Outcome, Skip, TryRecord
+from pipeline.domain.errors import ServiceUnavailable
 from pipeline.failover.records import AttemptStart, CallContext
 from pipeline.store.schema import Attempt, Base, Unit, Worker
 
@@ -20,6 +21,7 @@ __all__ = ["PostgresAttemptSink", "close_lost_attempts"]
 _ATTEMPT = Base.metadata.tables[Attempt.__tablename__]
 # In the statement itself, since there is no transaction around it: it holds until the commit that follows.
 _NOT_SYNCHRONOUS = func.set_config("synchronous_commit", "off", True)
+_LATE_PAUSE_S = 0.5
 
 
 class PostgresAttemptSink:
@@ -28,11 +30,22 @@ class PostgresAttemptSink:
     Each write is one statement that commits itself: this happens twice a model call, and BEGIN, settings and COMMIT
     would be round trips of their own. ``synchronous_commit`` is off for these: an attempt that a power cut swallows is
     a line of history, while the result that was paid for is committed with its unit.
+
+    What is to be said of a call that has been made is never a reason to lose its answer: when Postgres is away, the
+    row is written as soon as it is back. Until then the attempt reads as running.
     """
 
     def __init__(self, sessions: sessionmaker[Session], executor: Executor) -> None:
         self._sessions = sessions
         self._executor = executor
+        self._late: set[asyncio.Task[None]] = set()
+
+    async def aclose(self, patience_s: float = 2.0) -> None:
+        """Give rows that are late a last moment; the reconciler closes the attempts of those that don't make it."""
+        if self._late:
+            await asyncio.wait(self._late, timeout=patience_s)
+        for task in self._late:
+            task.cancel()
 
     async def begin(self, start: AttemptStart) -> int:
         """See ``AttemptSink.begin``."""
@@ -62,7 +75,7 @@ class PostgresAttemptSink:
         }
         # Guarded: an attempt that the reconciler has closed as lost stays so.
         running = (_ATTEMPT.c.id == attempt_id, _ATTEMPT.c.outcome == Outcome.RUNNING.value)
-        await self._write(update(_ATTEMPT).where(*running).returning(_ATTEMPT.c.id, _NOT_SYNCHRONOUS), values)
+        await self._write_surely(update(_ATTEMPT).where(*running).returning(_ATTEMPT.c.id, _NOT_SYNCHRONOUS), values)
 
     async def exhausted(self, context: CallContext, role: str, position: int, skipped: tuple[Skip, ...]) -> None:
         """See ``AttemptSink.exhausted``."""
@@ -72,11 +85,29 @@ class PostgresAttemptSink:
             "skipped": _skips(skipped),
             "duration_ms": 0,
         }
-        await self._write(insert(_ATTEMPT).returning(_ATTEMPT.c.id, _NOT_SYNCHRONOUS), row)
+        await self._write_surely(insert(_ATTEMPT).returning(_ATTEMPT.c.id, _NOT_SYNCHRONOUS), row)
 
     async def _write(self, statement: Executable, values: Mapping[str, Any]) -> Any:
         """The id of the row written; None when there was none to write."""
         return await asyncio.get_running_loop().run_in_executor(self._executor, self._commit, statement, values)
+
+    async def _write_surely(self, statement: Executable, values: Mapping[str, Any]) -> None:
+        """Write now, or as soon as Postgres is back."""
+        try:
+            await self._write(statement, values)
+        except ServiceUnavailable:
+            task = asyncio.get_running_loop().create_task(self._write_late(statement, values))
+            self._late.add(task)
+            task.add_done_callback(self._late.discard)
+
+    async def _write_late(self, statement: Executable, values: Mapping[str, Any]) -> None:
+        while True:
+            await asyncio.sleep(_LATE_PAUSE_S)
+            try:
+                await self._write(statement, values)
+            except ServiceUnavailable:
+                continue
+            return
 
     def _commit(self, statement: Executable, values: Mapping[str, Any]) -> Any:
         with self._sessions() as session:

@@ -16,7 +16,9 @@ from psycopg.types.string import StrDumperUnknown
 from sqlalchemy import Engine, create_engine, event
 from sqlalchemy.engine import URL, ExceptionContext, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session, sessionmaker
+from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 from pipeline.domain.errors import ConfigError, ServiceUnavailable, TidegateError
 from pipeline.domain.text import safe_text
@@ -37,7 +39,7 @@ Sessions = sessionmaker[Session]
 
 T = TypeVar("T")
 
-_DEADLOCK_TRIES = 4
+_DEADLOCK_TRIES = 8
 _START = "start the embedded services: tidegate up; or check TIDEGATE_DATABASE_URL"
 
 # What a failed statement means for the caller, by SQLSTATE or by its class (the first two characters). An error
@@ -85,6 +87,7 @@ def make_engine(
     """
     engine = create_engine(
         _parsed(url),
+        poolclass=_Pool,
         pool_size=pool_size,
         max_overflow=0,
         pool_timeout=pool_timeout_s,
@@ -183,6 +186,19 @@ def _parsed(url: str) -> URL:
             "write it as postgresql://user:password@host:5432/name",
         )
     return parsed.set(drivername="postgresql+psycopg")
+
+
+class _Pool(QueuePool):
+    """Says in our own words that every connection is taken: Postgres is out of reach, for now."""
+
+    def _do_get(self) -> ConnectionPoolEntry:
+        try:
+            return super()._do_get()
+        except PoolTimeoutError:
+            raise ServiceUnavailable(
+                f"all {self.size()} Postgres connections of this process stayed taken for {self.timeout():g} s",
+                "look at what Postgres is busy with; a process's connections are stated in worker/processes.py",
+            ) from None
 
 
 class _SafeStrDumper(StrDumperUnknown):

@@ -38,6 +38,7 @@ __all__ = [
     "renew_leases",
     "reuse_units",
     "seconds_from_now",
+    "still_held",
 ]
 
 
@@ -193,45 +194,50 @@ def _kept(result: Result | None) -> dict[str, Any]:
 
 
 def claim_units(
-    session: Session, run_id: int, stage: Stage, ordinals: Sequence[int], *, worker: str, lease_s: float
+    session: Session,
+    run_id: int,
+    stage: Stage,
+    ordinals: Sequence[int],
+    *,
+    token: UUID,
+    worker: str,
+    lease_s: float,
 ) -> list[Claimed]:
-    """Lease the pending units among ``ordinals``. The caller holds the run FOR SHARE and has seen it running."""
+    """Lease the pending units among ``ordinals``. The caller holds the run FOR SHARE and has seen it running.
+
+    Args:
+        token: The claim's own. Claiming with it again returns what was claimed before as well, so that a claim whose
+            COMMIT was not heard of can be repeated.
+    """
+    mine = (Unit.run_id == run_id, Unit.stage == stage.value, Unit.ordinal.in_(ordinals))
     free = (
         select(Unit.id)
-        .where(
-            Unit.run_id == run_id,
-            Unit.stage == stage.value,
-            Unit.state == UnitState.PENDING.value,
-            Unit.ordinal.in_(ordinals),
-        )
+        .where(*mine, Unit.state == UnitState.PENDING.value)
         .order_by(Unit.ordinal)
         .with_for_update(skip_locked=True)
         .cte("free")
     )
-    rows = session.execute(
+    expiry = func.now() + timedelta(seconds=lease_s)
+    rows_changed(
+        session,
         move_units(
-            UnitState.LEASED,
-            Unit.id == free.c.id,
-            lease_expires_at=func.now() + timedelta(seconds=lease_s),
-            leased_by=worker,
-        ).returning(
-            Unit.id,
-            Unit.ordinal,
-            Unit.lease_token,
-            Unit.lost_leases,
-            Unit.calls,
-            Unit.input_digest,
-            Unit.rejected_by,
-        )
-    ).all()
-    claimed = [
-        Claimed(
-            r.id, run_id, stage, r.ordinal, r.lease_token, r.lost_leases, r.calls, r.input_digest, tuple(r.rejected_by)
-        )
+            UnitState.LEASED, Unit.id == free.c.id, lease_token=token, lease_expires_at=expiry, leased_by=worker
+        ),
+    )
+    rows = session.execute(
+        select(Unit.id, Unit.ordinal, Unit.lost_leases, Unit.calls, Unit.input_digest, Unit.rejected_by)
+        .where(*mine, Unit.state == UnitState.LEASED.value, Unit.lease_token == token)
+        .order_by(Unit.ordinal)
+    )
+    return [
+        Claimed(r.id, run_id, stage, r.ordinal, token, r.lost_leases, r.calls, r.input_digest, tuple(r.rejected_by))
         for r in rows
-        if r.lease_token is not None
     ]
-    return sorted(claimed, key=lambda unit: unit.ordinal)
+
+
+def still_held(session: Session, units: Sequence[Claimed]) -> set[int]:
+    """The ids of those units whose leases are still ours."""
+    return set(session.scalars(select(Unit.id).where(or_(*[held_by(unit) for unit in units])))) if units else set()
 
 
 def renew_leases(session: Session, units: Sequence[Claimed], *, lease_s: float, hard_deadline_s: float) -> set[int]:

@@ -61,9 +61,11 @@ class ScriptedChat:
     always: Exception | None = None
     degraded: bool = False
     calls: list[tuple[CallContext, str]] = field(default_factory=list)
+    before: Callable[[], None] = lambda: None
 
     async def chat(self, request: ChatRequest, context: CallContext, check: ReplyCheck | None = None) -> Answer[Reply]:
         self.calls.append((context, request.input_digest))
+        self.before()
         act = self.acts.popleft() if self.acts else self.always
         await asyncio.sleep(0)
         if act is not None:
@@ -93,7 +95,14 @@ class ScriptedWatch:
 
     rooms: dict[Stage, ChainRoom] = field(default_factory=dict)
 
-    def room(self, stage: Stage, *, primary_only: bool = False, without: frozenset[str] = frozenset()) -> ChainRoom:
+    def room(
+        self,
+        stage: Stage,
+        *,
+        primary_only: bool = False,
+        without: frozenset[str] = frozenset(),
+        allowed: frozenset[str] | None = None,
+    ) -> ChainRoom:
         return self.rooms.get(stage, ChainRoom(1_000_000))
 
 

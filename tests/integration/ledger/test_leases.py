@@ -7,6 +7,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from sqlalchemy import select, text, update
@@ -27,7 +28,7 @@ def claim(harness: Harness, run_id: int, stage: Stage, ordinals: list[int], work
     with harness.sessions.begin() as session:
         if not lock_running(session, run_id):
             return []
-        return claim_units(session, run_id, stage, ordinals, worker=worker, lease_s=30)
+        return claim_units(session, run_id, stage, ordinals, token=uuid4(), worker=worker, lease_s=30)
 
 
 def expire(harness: Harness) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Any
 
 import pytest
-from sqlalchemy import select, text, update
+from sqlalchemy import event, select, text, update
 
 from pipeline.domain.call import Outcome, Skip, SkipReason, TryRecord, Usage
+from pipeline.domain.errors import ServiceUnavailable
 from pipeline.failover.records import AttemptStart, CallContext
 from pipeline.store.attempt_sink import PostgresAttemptSink
 from pipeline.store.schema import Attempt
@@ -83,3 +85,39 @@ async def test_the_connection_goes_back_as_it_came(one_connection: Sessions, exe
         session.execute(update(Attempt).values(message="undone"))
         session.rollback()
         assert session.scalars(select(Attempt.message)).one() is None
+
+
+async def test_an_answer_is_not_lost_for_a_row_that_can_not_be_written(
+    sessions: Sessions, one_connection: Sessions, executor: Executor
+) -> None:
+    sink = PostgresAttemptSink(one_connection, executor)
+    attempt_id = await sink.begin(START)
+    down = True
+
+    def away(*_: Any) -> None:
+        if down:
+            raise ServiceUnavailable("Postgres at the test does not answer", "wait")
+
+    event.listen(one_connection.kw["bind"], "before_cursor_execute", away)
+    with pytest.raises(ServiceUnavailable):
+        await sink.begin(START)
+    await sink.end(attempt_id, ENDED)
+    await sink.exhausted(CONTEXT, "vlm", 2, (COOLING,))
+    with sessions() as session:
+        assert session.scalars(select(Attempt.outcome)).all() == ["running"]
+    down = False
+    await sink.aclose(patience_s=30)
+    with sessions() as session:
+        assert sorted(session.scalars(select(Attempt.outcome))) == ["exhausted", "ok"]
+
+
+async def test_rows_that_stay_late_do_not_hold_up_the_end(one_connection: Sessions, executor: Executor) -> None:
+    sink = PostgresAttemptSink(one_connection, executor)
+    attempt_id = await sink.begin(START)
+
+    def away(*_: Any) -> None:
+        raise ServiceUnavailable("Postgres at the test does not answer", "wait")
+
+    event.listen(one_connection.kw["bind"], "before_cursor_execute", away)
+    await sink.end(attempt_id, ENDED)
+    await sink.aclose(patience_s=0)

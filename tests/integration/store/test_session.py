@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from sqlalchemy import Engine, insert, select, text
 
+from pipeline.domain.errors import ServiceUnavailable
 from pipeline.store.schema import Attempt, Worker
-from pipeline.store.session import Sessions
+from pipeline.store.session import Sessions, make_engine
 
 
 def test_text_is_safe_by_every_way_into_the_database(sessions: Sessions) -> None:
@@ -47,3 +49,10 @@ def test_a_connection_that_died_in_the_pool_is_replaced(engine: Engine) -> None:
     for _ in range(3):
         with engine.connect() as connection:
             assert connection.scalar(text("select 1")) == 1
+
+
+def test_a_pool_whose_connections_all_stay_taken_is_a_service_out_of_reach(database_url: str) -> None:
+    engine = make_engine(database_url, pool_size=1, pool_timeout_s=0.05)
+    with engine.connect(), pytest.raises(ServiceUnavailable, match="all 1 Postgres connections"):
+        engine.connect()
+    engine.dispose()

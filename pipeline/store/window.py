@@ -1,20 +1,23 @@
 """The window: which units have been handed to the broker, and which are next.
 
 Slices are counted from rows (``dispatched_at`` with a time to live, and leases), never from a counter or from Redis.
-The query walks an index per collection, so its cost does not grow with the backlog.
+The query walks an index per collection, so its cost does not grow with the backlog. Units that have lost a lease are
+left out of all this: they don't go through the broker (``suspects.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from uuid import UUID
 
-from sqlalchemy import func, select, text, update
+from sqlalchemy import any_, func, literal, select, text, update
 from sqlalchemy.orm import Session
 
-from pipeline.domain.unit import Stage, UnitState
-from pipeline.store.schema import Unit
+from pipeline.domain.unit import Stage, UnitState, queue_of
+from pipeline.store.schema import Unit, Worker
+from pipeline.store.workers import FRESH_S
 
 __all__ = [
     "Ready",
@@ -31,6 +34,9 @@ __all__ = [
 _SCAN_LOCK = 0x71DE6A7E01
 _WAIT_LOCK = 0x71DE6A7E02
 _RECONCILE_LOCK = 0x71DE6A7E03
+
+_HEARD_OF_S = 10.0
+"""A worker lived for at most so long after the last heartbeat that came through."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +60,6 @@ class Ready:
     document_id: UUID
     ordinal: int
     priority: int
-    lost_leases: int
 
 
 def scan_lock(session: Session) -> bool:
@@ -85,21 +90,23 @@ _OUTSTANDING = text(
     select count(distinct wake) from (
         select wake from unit
         where stage = :stage and state = 'pending' and dispatched_at > now() - make_interval(secs => :ttl_s)
+          and lost_leases = 0
         union all
-        select wake from unit where stage = :stage and state = 'leased'
+        select wake from unit where stage = :stage and state = 'leased' and lost_leases = 0
     ) handed_out
     """
 )
 
 _READY = text(
     """
-    select ready.id, ready.run_id, run.document_id, ready.ordinal, ready.priority, ready.lost_leases
+    select ready.id, ready.run_id, run.document_id, ready.ordinal, ready.priority
     from collection
     cross join lateral (
         select unit.*, row_number() over (order by unit.priority desc, unit.queued_at, unit.id) as turn
         from (
-            select id, run_id, ordinal, priority, queued_at, lost_leases from unit
+            select id, run_id, ordinal, priority, queued_at from unit
             where stage = :stage and collection_id = collection.id and state = 'pending' and dispatched_at is null
+              and lost_leases = 0
             order by priority desc, queued_at, id
             limit :most
         ) unit
@@ -120,7 +127,7 @@ def outstanding_slices(session: Session, stage: Stage, wake_ttl_s: float) -> int
 def ready_units(session: Session, stage: Stage, most: int) -> list[Ready]:
     """The next units: priority first, then round-robin over collections, then age."""
     rows = session.execute(_READY, {"stage": stage.value, "most": most})
-    return [Ready(r.id, r.run_id, r.document_id, r.ordinal, r.priority, r.lost_leases) for r in rows]
+    return [Ready(r.id, r.run_id, r.document_id, r.ordinal, r.priority) for r in rows]
 
 
 def mark_dispatched(session: Session, unit_ids: Sequence[int]) -> int:
@@ -146,13 +153,27 @@ def unmark_dispatched(session: Session, wakes: Sequence[int]) -> None:
 
 
 def forget_stale_wakes(session: Session, stage: Stage, wake_ttl_s: float) -> int:
-    """Make units dispatchable again whose message was not heard of for too long; returns how many."""
+    """Make units dispatchable again whose message was not heard of for too long; returns how many.
+
+    A worker that died took the messages with it that it had fetched and not begun. Which these were nobody knows, so
+    what was under way to its queues at its death counts as not heard of, once: a duplicate finds nothing to claim.
+    """
+    taken_along = (
+        select(Worker.id)
+        .where(
+            Worker.role == "worker",
+            literal(queue_of(stage).value) == any_(Worker.queues),
+            Worker.heartbeat_at < func.now() - timedelta(seconds=FRESH_S),
+            Unit.dispatched_at < Worker.heartbeat_at + timedelta(seconds=_HEARD_OF_S),
+        )
+        .exists()
+    )
     rows = session.scalars(
         update(Unit)
         .where(
             Unit.stage == stage.value,
             Unit.state == UnitState.PENDING.value,
-            Unit.dispatched_at < func.now() - func.make_interval(0, 0, 0, 0, 0, 0, wake_ttl_s),
+            (Unit.dispatched_at < func.now() - timedelta(seconds=wake_ttl_s)) | taken_along,
         )
         .values(dispatched_at=None)
         .returning(Unit.id)

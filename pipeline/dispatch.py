@@ -38,19 +38,14 @@ class DispatchPolicy:
 
 
 def cut_slices(ready: Sequence[Ready], slice_units: int, most: int) -> list[list[Ready]]:
-    """Group units into slices of one run each, in the order in which the runs appear.
-
-    A unit that has lost a lease travels alone, so that innocents don't share its fate.
-    """
+    """Group units into slices of one run each, in the order in which the runs appear."""
     open_slices: dict[int, list[Ready]] = {}
     slices: list[list[Ready]] = []
     for unit in ready:
         current = open_slices.get(unit.run_id)
-        if unit.lost_leases or current is None or len(current) >= slice_units:
-            current = []
+        if current is None or len(current) >= slice_units:
+            current = open_slices[unit.run_id] = []
             slices.append(current)
-            if not unit.lost_leases:
-                open_slices[unit.run_id] = current
         current.append(unit)
     return slices[:most]
 

@@ -25,6 +25,7 @@ from pipeline.domain.errors import (
 from pipeline.domain.run import RunState
 from pipeline.failover.call import rejecting_targets
 from pipeline.failover.kinds import FailureKind
+from pipeline.store.losses import lose_lease
 from pipeline.store.parked import park_unit
 from pipeline.store.patience import Patience
 from pipeline.store.runs import lock_run, note_progress
@@ -37,7 +38,6 @@ from pipeline.store.units import (
     fail_unit,
     finish_unit,
     give_back,
-    lose_lease,
     seconds_from_now,
 )
 from pipeline.work import Done, Workshop, calls_with_content, work_of
@@ -149,7 +149,7 @@ class Endings:
             case RejectedInput():
                 self._fail(unit, error.failure, 0)
             case ChildDied():
-                state = self._end(unit, lambda session, _: lose_lease(session, unit, self.policy.max_lost))
+                state = self._end(unit, lambda session, _: lose_lease(session, unit, self.policy.max_lost, str(error)))
                 self._ended(unit, state, "lost", str(error))
             case _:
                 self._failed_inside(unit, error, 0)

@@ -85,6 +85,7 @@ class Ingest:
         stopping: Set when the process drains.
         patience: Waits for Postgres; it knows of ``stopping`` too.
         on_work: Called when units became due, while the slice may still be at work: pages go on one by one.
+        suspects: Whether this is a quarantine, which claims only units that have lost a lease; nobody else claims them.
     """
 
     sessions: Sessions
@@ -97,6 +98,7 @@ class Ingest:
     policy: UnitPolicy = field(default_factory=UnitPolicy)
     patience: Patience = field(default_factory=Patience)
     on_work: Callable[[], None] = lambda: None
+    suspects: bool = False
 
     def run_slice(self, run_id: int, stage: Stage, ordinals: Sequence[int]) -> SliceReport:
         """Do what is still to be done of a slice.
@@ -165,7 +167,14 @@ class Ingest:
             if not lock_running(session, run_id):
                 return []
             return claim_units(
-                session, run_id, stage, ordinals, token=token, worker=self.shop.worker, lease_s=self.policy.lease_s
+                session,
+                run_id,
+                stage,
+                ordinals,
+                token=token,
+                worker=self.shop.worker,
+                lease_s=self.policy.lease_s,
+                suspects=self.suspects,
             )
 
         units = self.patience.outlast(lambda: transact(self.sessions, claim))

@@ -5,7 +5,7 @@ Lease time to live plus this job's period bound every delay after a death: the u
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import product
@@ -20,15 +20,15 @@ from pipeline.ingest import ChainWatch
 from pipeline.store.attempt_sink import close_lost_attempts
 from pipeline.store.blob_rows import sweep_blobs
 from pipeline.store.blobs import BlobStore
+from pipeline.store.losses import LostLease, expired_runs, lose_leases, release_leases, runs_held_by
 from pipeline.store.parked import parked_runs, postpone_parked, wake_parked
 from pipeline.store.retention import RetentionPolicy, sweep
 from pipeline.store.runs import give_up_parked, lock_run, move_run
-from pipeline.store.session import Sessions
-from pipeline.store.units import expire_leases, expired_runs
+from pipeline.store.session import Session, Sessions, transact
 from pipeline.store.window import forget_stale_wakes, reconcile_lock
 from pipeline.store.workers import FRESH_S, forget_old_workers
 
-__all__ = ["ReconcilePolicy", "Reconciled", "reconcile", "wake_parked_runs"]
+__all__ = ["ReconcilePolicy", "Reconciled", "RunMove", "TakenBack", "reconcile", "take_back", "wake_parked_runs"]
 
 _OLD_WORKER_S = 3600.0
 
@@ -44,22 +44,45 @@ class ReconcilePolicy:
     most_units: int = 1000
 
 
+@dataclass(frozen=True, slots=True)
+class RunMove:
+    """A run that ended, or was parked, when its units' leases were taken back."""
+
+    run_id: int
+    document_id: str
+    state: RunState
+
+
+@dataclass(slots=True)
+class TakenBack:
+    """What became of a dead worker's leases: how many there were, and the runs that don't go on."""
+
+    units: int = 0
+    poisoned: int = 0
+    moved: list[RunMove] = field(default_factory=list)
+
+
 @dataclass(slots=True)
 class Reconciled:
     """What one pass did.
 
     Attributes:
+        lost: What became of the leases that ran out.
         resumed: Runs that went on.
         gave_up: Runs that were failed after waiting for too long.
     """
 
-    expired: int = 0
-    poisoned: int = 0
+    lost: TakenBack = field(default_factory=TakenBack)
     lost_attempts: int = 0
     stale_wakes: int = 0
     resumed: list[int] = field(default_factory=list)
     gave_up: list[int] = field(default_factory=list)
     swept: int = 0
+
+    @property
+    def expired(self) -> int:
+        """Leases that ran out."""
+        return self.lost.units
 
 
 def reconcile(sessions: Sessions, blobs: BlobStore, chains: ChainWatch, policy: ReconcilePolicy) -> Reconciled | None:
@@ -72,7 +95,7 @@ def reconcile(sessions: Sessions, blobs: BlobStore, chains: ChainWatch, policy: 
         if not reconcile_lock(guard):
             return None
         done = Reconciled()
-        _expire(sessions, policy.unit, done)
+        _expire(sessions, policy.unit, done.lost)
         with sessions.begin() as session:
             done.lost_attempts = close_lost_attempts(session, FRESH_S, policy.unit.hard_deadline_s)
             done.stale_wakes = sum(forget_stale_wakes(session, stage, policy.wake_ttl_s) for stage in Stage)
@@ -83,18 +106,60 @@ def reconcile(sessions: Sessions, blobs: BlobStore, chains: ChainWatch, policy: 
         return done
 
 
-def _expire(sessions: Sessions, unit: UnitPolicy, done: Reconciled) -> None:
+def take_back(sessions: Sessions, worker: str, unit: UnitPolicy, *, counts: bool) -> TakenBack:
+    """Take back at once what a worker holds that is known to be dead, as if its leases had run out.
+
+    Args:
+        worker: Its name, as leases show it.
+        counts: Whether that is a mark against its units; an end that somebody asked for is none.
+
+    Raises:
+        ServiceUnavailable: Postgres is away; what is left can be taken back later.
+    """
+    with sessions() as session:
+        runs = runs_held_by(session, worker)
+
+    def take(session: Session, run_id: int) -> list[LostLease]:
+        return lose_leases(session, run_id, unit.max_lost, cause="its process died", worker=worker)
+
+    taken = TakenBack()
+    for run_id in runs:
+        if counts:
+            _take(sessions, run_id, take, taken)
+        else:
+            with sessions.begin() as session:
+                if lock_run(session, run_id) is not None:
+                    taken.units += release_leases(session, run_id, worker)
+    return taken
+
+
+def _expire(sessions: Sessions, unit: UnitPolicy, taken: TakenBack) -> None:
     with sessions() as session:
         runs = expired_runs(session)
+
+    def take(session: Session, run_id: int) -> list[LostLease]:
+        return lose_leases(session, run_id, unit.max_lost, cause="its lease ran out: the worker died, froze or hung")
+
     for run_id in runs:
-        with sessions.begin() as session:
-            run = lock_run(session, run_id)
-            if run is None:
-                continue
-            expired = expire_leases(session, run_id, unit.max_lost)
-            settle(session, run)
-        done.expired += len(expired)
-        done.poisoned += expired.count(UnitState.FAILED)
+        _take(sessions, run_id, take, taken)
+
+
+def _take(sessions: Sessions, run_id: int, take: Callable[[Session, int], list[LostLease]], taken: TakenBack) -> None:
+    def commit(session: Session) -> tuple[list[LostLease], RunMove] | None:
+        run = lock_run(session, run_id)
+        if run is None:
+            return None
+        lost = take(session, run_id)
+        return lost, RunMove(run_id, str(run.document_id), settle(session, run))
+
+    done = transact(sessions, commit)
+    if done is None:
+        return
+    lost, move = done
+    taken.units += len(lost)
+    taken.poisoned += sum(one.state is UnitState.FAILED for one in lost)
+    if lost and move.state is not RunState.RUNNING:
+        taken.moved.append(move)
 
 
 def wake_parked_runs(sessions: Sessions, chains: ChainWatch, stages: Sequence[Stage], most_units: int) -> list[int]:

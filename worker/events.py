@@ -14,6 +14,7 @@ from pipeline.domain.run import ENDED_RUN_STATES, RunState
 from pipeline.failover.records import CallContext, Switch
 from pipeline.observe.logging import get_logger
 from pipeline.observe.metrics import Metrics
+from pipeline.reconcile import TakenBack
 from pipeline.store.units import Claimed
 
 __all__ = ["EventLog"]
@@ -118,6 +119,13 @@ class EventLog:
             unit=unit.ordinal,
             exc_info=(type(error), error, error.__traceback__),
         )
+
+    def leases_lost(self, taken: TakenBack) -> None:
+        """Leases of dead workers were taken back; what that ended, nothing tries again by itself."""
+        if taken.units:
+            self._log.warning("leases.lost", units=taken.units, poisoned=taken.poisoned)
+        for move in taken.moved:
+            self.run_moved(move.run_id, move.document_id, move.state, "poison" if taken.poisoned else "")
 
     def runs_resumed(self, run_ids: Iterable[int], reason: str) -> None:
         """Parked runs go on."""

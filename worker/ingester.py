@@ -55,6 +55,8 @@ def make_ingester(
     threads: int,
     stopping: threading.Event,
     queues: Sequence[Queue] = QUEUES,
+    *,
+    suspects: bool = False,
 ) -> Ingester:
     """Put a worker's insides together.
 
@@ -63,6 +65,7 @@ def make_ingester(
         threads: Slices at once.
         stopping: Set when the process drains.
         queues: Those that it takes slices from.
+        suspects: Whether this is a quarantine.
     """
     loop = LoopThread()
     calls = make_calls(container, events)
@@ -108,5 +111,6 @@ def make_ingester(
             on_wait=events.postgres_awaited,
         ),
         on_work=dispatcher.wake,
+        suspects=suspects,
     )
     return Ingester(calls, dispatcher, Tasks(ingest, dispatcher, stopping), loop, cpu)

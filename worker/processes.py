@@ -1,8 +1,8 @@
 """The processes that ``tidegate worker``, ``beat`` and ``flower`` run in the foreground, each until it is told to end.
 
-Connections to Postgres, stated together: a worker 12, a beat 4, Flower 1, an API 8, a command 3. A stack of five
-workers with all the rest holds 75, and the embedded server allows 200; another server needs ``max_connections`` above
-12 for each worker process.
+Connections to Postgres, stated together: a worker 12 and its quarantine 4 more, a beat 4, Flower 1, an API 8, a command
+3. A stack of five workers with all the rest holds 95, and the embedded server allows 200; another server needs
+``max_connections`` above 16 for each worker process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,15 @@ from worker.bootstrap import open_container
 from worker.heartbeat import Identity, heartbeats
 from worker.signals import stop_on_signals
 
-__all__ = ["DEFAULT_THREADS", "parse_queues", "run_beat", "run_flower", "run_worker"]
+__all__ = [
+    "DEFAULT_THREADS",
+    "metrics_served",
+    "parse_queues",
+    "process_identity",
+    "run_beat",
+    "run_flower",
+    "run_worker",
+]
 
 DEFAULT_THREADS = 32
 WORKER_CONNECTIONS = 12
@@ -63,13 +71,15 @@ def run_worker(settings: Settings, queues: Sequence[str] | None = None, threads:
     from worker.celery_worker import stop_working, work
     from worker.events import EventLog
     from worker.ingester import cpu_slots, make_ingester
+    from worker.passes import PassEvents
+    from worker.quarantine import Quarantine
 
     chosen = parse_queues(queues)
     if threads < 1:
         raise UsageError(f"--threads is {threads}", "give at least 1")
     label = chosen[0].value if len(chosen) == 1 else "all" if len(chosen) == len(QUEUES) else "mixed"
     cpu = cpu_slots(threads) if Queue.PARSE in chosen else 0
-    identity = _identity(label, "worker", [queue.value for queue in chosen], threads, cpu)
+    identity = process_identity(label, "worker", [queue.value for queue in chosen], threads, cpu)
     metrics, stopping = Metrics(), threading.Event()
 
     def stop() -> None:
@@ -84,11 +94,22 @@ def run_worker(settings: Settings, queues: Sequence[str] | None = None, threads:
         ) as container,
     ):
         container.configure_logging()
-        ingester = make_ingester(container, EventLog(metrics), identity.name, threads, stopping, chosen)
+        events = EventLog(metrics)
+        ingester = make_ingester(container, events, identity.name, threads, stopping, chosen)
+        quarantine = Quarantine(
+            container.sessions,
+            chosen,
+            container.unit_policy,
+            stopping,
+            on_work=ingester.dispatcher.wake,
+            on_taken_back=events.leases_lost,
+            tell=PassEvents(container.app, f"quarantine.{identity.name}").tell,
+        )
         try:
             with (
-                _metrics_served(settings, metrics),
+                metrics_served(settings, metrics),
                 ingester.dispatcher.running(),
+                quarantine.running(),
                 heartbeats(
                     container.sessions,
                     identity,
@@ -119,7 +140,7 @@ def run_beat(settings: Settings) -> None:
     from worker.passes import PassEvents
     from worker.reconciler import Beat
 
-    identity = _identity("beat", "beat")
+    identity = process_identity("beat", "beat")
     metrics, stopping, loop = Metrics(), threading.Event(), LoopThread()
     with (
         stop_on_signals(stopping),
@@ -143,7 +164,7 @@ def run_beat(settings: Settings) -> None:
         census = CensusCollector(container.sessions, lambda: loop.submit(registry.statuses(targets)).result())
         try:
             with (
-                _metrics_served(settings, metrics, census),
+                metrics_served(settings, metrics, census),
                 heartbeats(container.sessions, identity, metrics, on_fleet=lambda _: shown.heartbeat()),
             ):
                 get_logger("beat").info("beat.started", name=identity.name)
@@ -165,7 +186,7 @@ def run_flower(settings: Settings, port: int | None = None, on_ready: Callable[[
     """
     from worker.flower import make_flower, serve_flower
 
-    identity, metrics = _identity("flower", "flower"), Metrics()
+    identity, metrics = process_identity("flower", "flower"), Metrics()
     with open_container(settings, connections=FLOWER_CONNECTIONS, name="tidegate flower") as container:
         container.configure_logging()
         flower = make_flower(container.app, settings, port or settings.flower_port)
@@ -183,14 +204,15 @@ def run_flower(settings: Settings, port: int | None = None, on_ready: Callable[[
             serve_flower(flower, ready)
 
 
-def _identity(label: str, role: str, queues: Sequence[str] = (), slots: int = 0, cpu_slots: int = 0) -> Identity:
+def process_identity(label: str, role: str, queues: Sequence[str] = (), slots: int = 0, cpu_slots: int = 0) -> Identity:
     """A process's name is its stage's, made unique by its number: two workers of a stage may share a host."""
     host, pid = socket.gethostname(), os.getpid()
     return Identity(f"{label}-{pid}@{host}", role, host, pid, tuple(queues), slots, cpu_slots)
 
 
 @contextmanager
-def _metrics_served(settings: Settings, metrics: Metrics, collector: Collector | None = None) -> Iterator[None]:
+def metrics_served(settings: Settings, metrics: Metrics, collector: Collector | None = None) -> Iterator[None]:
+    """Serve a process's metrics while the block runs, where the settings ask for it; a port that is taken is said."""
     log = get_logger("metrics")
     with serve_metrics(metrics, settings.metrics_port, collector=collector) as port:
         if port is not None:

@@ -76,6 +76,7 @@ class Beat:
         done = reconcile(self.sessions, self.blobs, self.chains, self.policy)
         if done is None:
             return ""
+        self.events.leases_lost(done.lost)
         self.events.runs_resumed(done.resumed, "a target has room again")
         self.events.runs_given_up(done.gave_up)
         return _summary(done)
@@ -88,7 +89,7 @@ class Beat:
 def _summary(done: Reconciled) -> str:
     counts = {
         "leases expired": done.expired,
-        "units poisoned": done.poisoned,
+        "units poisoned": done.lost.poisoned,
         "attempts lost": done.lost_attempts,
         "wakes forgotten": done.stale_wakes,
         "runs resumed": len(done.resumed),

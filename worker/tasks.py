@@ -6,7 +6,7 @@ success; what has to happen next is in Postgres already.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from threading import Event
 
@@ -19,7 +19,7 @@ from pipeline.ingest import Ingest
 from worker.app import task_name
 from worker.dispatcher import Dispatcher
 
-__all__ = ["SliceFailed", "SliceParked", "Tasks", "register_tasks"]
+__all__ = ["SliceFailed", "SliceParked", "Tasks", "register_tasks", "slice_error"]
 
 
 class SliceFailed(TidegateError):
@@ -35,6 +35,13 @@ class SliceFailed(TidegateError):
 
 class SliceParked(SliceFailed):
     """Units of a slice wait for a target to come back; they go on by themselves."""
+
+
+def slice_error(counts: Mapping[str, int], text: str) -> SliceFailed | None:
+    """The error that a slice ends with; None when all of it ended well."""
+    if counts.get("failed"):
+        return SliceFailed(text)
+    return SliceParked(text) if counts.get("parked") else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +72,9 @@ class Tasks:
         report = self.ingest.run_slice(run_id, Stage(stage), ordinals)
         if report.made_work:
             self.dispatcher.wake(Stage(stage) if report.counts["done"] else None)
-        if report.counts["failed"]:
-            raise SliceFailed(str(report))
-        if report.counts["parked"]:
-            raise SliceParked(str(report))
+        error = slice_error(report.counts, str(report))
+        if error is not None:
+            raise error
         return str(report)
 
 

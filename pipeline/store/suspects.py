@@ -25,7 +25,7 @@ _WAITING = """
       and run.state in ('queued', 'running')
 """
 
-_ANY = text(f"select exists (select 1 {_WAITING})")  # noqa: S608 - our own words
+_ANY = text(f"select exists (select 1 {_WAITING})")
 
 # Whoever has died least often goes first: innocents are not kept waiting by the one that killed them.
 _NEXT = text(

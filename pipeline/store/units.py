@@ -25,15 +25,12 @@ __all__ = [
     "add_rejections",
     "claim_units",
     "create_units",
-    "expire_leases",
-    "expired_runs",
     "fail_unit",
     "finish_unit",
     "free_or_held",
     "give_back",
     "held_by",
     "is_redone",
-    "lose_lease",
     "mark_reused",
     "renew_leases",
     "reuse_units",
@@ -202,17 +199,20 @@ def claim_units(
     token: UUID,
     worker: str,
     lease_s: float,
+    suspects: bool | None = None,
 ) -> list[Claimed]:
     """Lease the pending units among ``ordinals``. The caller holds the run FOR SHARE and has seen it running.
 
     Args:
         token: The claim's own. Claiming with it again returns what was claimed before as well, so that a claim whose
             COMMIT was not heard of can be repeated.
+        suspects: Only units that have lost a lease, or only those that have not; None for both.
     """
     mine = (Unit.run_id == run_id, Unit.stage == stage.value, Unit.ordinal.in_(ordinals))
+    wanted = [] if suspects is None else [Unit.lost_leases > 0 if suspects else Unit.lost_leases == 0]
     free = (
         select(Unit.id)
-        .where(*mine, Unit.state == UnitState.PENDING.value)
+        .where(*mine, Unit.state == UnitState.PENDING.value, *wanted)
         .order_by(Unit.ordinal)
         .with_for_update(skip_locked=True)
         .cte("free")
@@ -310,57 +310,3 @@ def give_back(session: Session, units: Sequence[Claimed]) -> int:
     if not units:
         return 0
     return rows_changed(session, move_units(UnitState.PENDING, or_(*[held_by(unit) for unit in units])))
-
-
-def lose_lease(session: Session, unit: Claimed, max_lost: int) -> bool:
-    """Count a lost lease (a dead parse child is one); at ``max_lost`` the unit is failed as poison."""
-    return bool(_lose(session, held_by(unit), max_lost))
-
-
-def _lose(session: Session, leased: ColumnElement[bool], max_lost: int) -> list[UnitState]:
-    """Take leases away, each with a mark against its unit; returns where the units went."""
-    lost = {"lost_leases": Unit.lost_leases + 1}
-    poisoned = rows_changed(
-        session,
-        move_units(
-            UnitState.FAILED,
-            leased,
-            Unit.lost_leases + 1 >= max_lost,
-            failure_kind="poison",
-            failure_detail=f"its worker died {max_lost} times while it worked on it",
-            **lost,
-        ),
-    )
-    again = rows_changed(session, move_units(UnitState.PENDING, leased, **lost))
-    return [UnitState.FAILED] * poisoned + [UnitState.PENDING] * again
-
-
-def expired_runs(session: Session, limit: int = 500) -> list[int]:
-    """The runs whose units hold leases that ran out, the longest overdue first."""
-    return list(
-        session.scalars(
-            select(Unit.run_id)
-            .where(Unit.state == UnitState.LEASED.value, Unit.lease_expires_at < func.now())
-            .group_by(Unit.run_id)
-            .order_by(func.min(Unit.lease_expires_at))
-            .limit(limit)
-        )
-    )
-
-
-def expire_leases(session: Session, run_id: int, max_lost: int) -> list[UnitState]:
-    """Take back the leases of a run, which the caller has locked, that ran out; returns where its units went.
-
-    The caller settles the run in the same transaction: a unit that fails here may have been the last one open.
-    """
-    expired = list(
-        session.scalars(
-            select(Unit.id)
-            .where(Unit.run_id == run_id, Unit.state == UnitState.LEASED.value, Unit.lease_expires_at < func.now())
-            .order_by(Unit.id)
-            .with_for_update(skip_locked=True)
-        )
-    )
-    if not expired:
-        return []
-    return _lose(session, and_(Unit.id.in_(expired), Unit.state == UnitState.LEASED.value), max_lost)

@@ -15,7 +15,7 @@ from worker.embedded.home import Home
 from worker.embedded.logfile import open_log
 from worker.embedded.process import ProcessId
 
-__all__ = ["Ladder", "describe_exit", "end", "kill", "poll", "run_logged", "send", "spawn", "tethered"]
+__all__ = ["Ladder", "describe_exit", "end", "kill", "leashed", "poll", "run_logged", "send", "spawn", "tethered"]
 
 Ladder = Sequence[tuple[int, float]]
 """Signals that ask a process to end, each with the seconds it is given; SIGKILL follows the last one."""
@@ -32,6 +32,11 @@ def tethered(argv: Sequence[str], death_signal: int) -> list[str]:
     """
     if threading.current_thread() is not threading.main_thread():
         return list(argv)
+    return leashed(argv, death_signal)
+
+
+def leashed(argv: Sequence[str], death_signal: int) -> list[str]:
+    """The same from any thread: ``argv`` gets ``death_signal`` when the thread that starts it ends."""
     # Isolated and without site packages: half the start time, and nothing in the working folder can shadow a module.
     return [sys.executable, "-I", "-S", str(_TETHER), "leash", str(os.getpid()), str(int(death_signal)), *argv]
 

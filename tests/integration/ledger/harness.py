@@ -34,6 +34,7 @@ from pipeline.store.blobs import FileBlobs
 from pipeline.store.runs import make_due
 from pipeline.store.schema import Run, Unit
 from pipeline.store.session import Sessions
+from pipeline.store.suspects import next_suspect
 from pipeline.store.units import Claimed
 from pipeline.store.window import Slice
 from pipeline.store.workers import beat
@@ -182,7 +183,7 @@ class Harness:
         )
         return result.documents
 
-    def ingest(self) -> Ingest:
+    def ingest(self, *, suspects: bool = False) -> Ingest:
         shop = Workshop(
             blobs=self.blobs,
             models=Models(self.vlm, self.formatter, self.retriever, self.embedder),
@@ -200,6 +201,7 @@ class Harness:
             cpu=self._cpu,
             stopping=self.stopping,
             policy=self.unit,
+            suspects=suspects,
         )
 
     def submit(self, coroutine: Coroutine[Any, Any, Any]) -> Future[Any]:
@@ -217,15 +219,26 @@ class Harness:
         dispatch(self.sessions, self.publish, self.policy)
         return self.sent[before:]
 
+    def next_suspect(self) -> Slice | None:
+        """Take a unit that has lost a lease, as a quarantine does."""
+        with self.sessions.begin() as session:
+            return next_suspect(session, list(Stage))
+
+    def quarantine(self, suspect: Slice) -> SliceReport:
+        """Carry out a suspect."""
+        return self.ingest(suspects=True).run_slice(suspect.run_id, suspect.stage, suspect.ordinals)
+
     def drive(self, most_rounds: int = 100) -> list[SliceReport]:
         """Dispatch and work until nothing is handed out any more."""
         reports: list[SliceReport] = []
         for _ in range(most_rounds):
-            slices = self.dispatch()
-            if not slices:
+            slices, suspect = self.dispatch(), self.next_suspect()
+            if not slices and suspect is None:
                 return reports
             for piece in slices:
                 reports.append(self.ingest().run_slice(piece.run_id, piece.stage, piece.ordinals))  # noqa: PERF401
+            if suspect is not None:
+                reports.append(self.quarantine(suspect))
         msg = f"still moving after {most_rounds} rounds"
         raise AssertionError(msg)
 

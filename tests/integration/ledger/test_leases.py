@@ -17,7 +17,7 @@ from pipeline.adapters.watch import ChainRoom
 from pipeline.domain.call import Outcome
 from pipeline.domain.run import RunState
 from pipeline.domain.unit import Stage, UnitState
-from pipeline.reconcile import Reconciled, ReconcilePolicy, reconcile
+from pipeline.reconcile import Reconciled, ReconcilePolicy, reconcile, take_back
 from pipeline.store.runs import cancel_active_runs, lock_run, lock_running
 from pipeline.store.schema import Attempt, Run, Unit
 from pipeline.store.units import Claimed, Result, claim_units, finish_unit, renew_leases, seconds_from_now
@@ -248,7 +248,78 @@ def test_a_dead_workers_attempt_is_closed_as_lost(harness: Harness, run_id: int)
             )
     assert pass_once(harness).lost_attempts == 0, "the lease still stands"
     expire(harness)
-    assert pass_once(harness).lost_attempts == 1, "one of them has only just begun"
+    pass_once(harness)
+    with harness.sessions() as session:
+        rows = list(session.scalars(select(Attempt)))
+    assert [(row.outcome, row.worker) for row in rows] == [(Outcome.LOST, "dead")] * 2
+
+
+def test_a_lease_that_is_lost_without_a_call_is_an_attempt_all_the_same(harness: Harness, run_id: int) -> None:
+    for _ in range(3):
+        claim(harness, run_id, Stage.PARSE, [0], worker="dead")
+        expire(harness)
+        pass_once(harness)
+    with harness.sessions() as session:
+        rows = list(session.scalars(select(Attempt)))
+    assert [(row.outcome, row.worker, row.stage, row.target) for row in rows] == [("lost", "dead", "parse", None)] * 3
+
+
+def test_a_unit_that_has_lost_a_lease_is_claimed_by_a_quarantine_alone(harness: Harness, tmp_path: Path) -> None:
+    path = tmp_path / "parts.md"
+    path.write_text("\n\n".join(f"# Part {n}\n\n{'word ' * 900}" for n in range(4)))
+    (document,) = harness.enqueue(path)
+    run_id = document.run or 0
+    for piece in harness.dispatch():
+        harness.ingest().run_slice(piece.run_id, piece.stage, piece.ordinals)
+    numbers = [unit.ordinal for unit in harness.units(run_id, Stage.FORMAT)]
+    (suspect,) = claim(harness, run_id, Stage.FORMAT, numbers[:1], worker="dead")
+    expire(harness)
+    pass_once(harness)
+
+    # Neither a message from before the death nor a new one brings it to an ordinary worker.
+    assert suspect.ordinal not in {n for piece in harness.dispatch() for n in piece.ordinals}
+    harness.ingest().run_slice(run_id, Stage.FORMAT, numbers)
+    assert harness.states(run_id, Stage.FORMAT) == [UnitState.PENDING] + [UnitState.DONE] * (len(numbers) - 1)
+
+    taken = harness.next_suspect()
+    assert taken is not None
+    assert taken.ordinals == (suspect.ordinal,)
+    assert harness.next_suspect() is None, "one quarantine has it"
+    assert harness.quarantine(taken).counts["done"] == 1
+    assert harness.quarantine(taken).counts["done"] == 0
+    harness.drive()
+    assert harness.run(run_id).state == RunState.DONE
+
+
+def test_a_dead_quarantines_lease_is_taken_back_at_once_and_one_that_was_ended_leaves_no_mark(
+    harness: Harness, run_id: int
+) -> None:
+    claim(harness, run_id, Stage.PARSE, [0], worker="ended")
+    assert take_back(harness.sessions, "another", harness.unit, counts=True).units == 0
+    assert take_back(harness.sessions, "ended", harness.unit, counts=False).units == 1
+    assert [(unit.state, unit.lost_leases) for unit in harness.units(run_id)] == [(UnitState.PENDING, 0)]
+    for _ in range(3):
+        claim(harness, run_id, Stage.PARSE, [0], worker="killed")
+        taken = take_back(harness.sessions, "killed", harness.unit, counts=True)
+    assert (taken.units, taken.poisoned) == (1, 1)
+    assert [(move.run_id, move.state) for move in taken.moved] == [(run_id, RunState.FAILED)]
+    assert harness.run(run_id).failure_kind == "poison"
+
+
+def test_innocent_suspects_go_before_the_one_that_has_killed_twice(harness: Harness, tmp_path: Path) -> None:
+    runs = []
+    for n in range(3):
+        path = tmp_path / f"{n}.md"
+        path.write_text(f"text {n}")
+        runs.append(harness.enqueue(path)[0].run or 0)
+    with harness.sessions.begin() as session:
+        session.execute(update(Unit).where(Unit.run_id == runs[0]).values(lost_leases=2))
+        session.execute(update(Unit).where(Unit.run_id != runs[0]).values(lost_leases=1))
+    order = [harness.next_suspect() for _ in range(4)]
+    assert [one and one.run_id for one in order] == [runs[1], runs[2], runs[0], None]
+    with harness.sessions.begin() as session:
+        session.execute(update(Unit).values(dispatched_at=text("now() - interval '11 seconds'")))
+    assert harness.next_suspect() is not None, "whoever took it has not claimed it"
 
 
 def test_a_second_reconciler_leaves_at_once(harness: Harness) -> None:

@@ -14,6 +14,7 @@ from pipeline.domain.errors import Failure
 from pipeline.domain.run import ACTIVE_RUN_STATES, ENDED_RUN_STATES, RUN_MOVES, RunState
 from pipeline.domain.unit import UNIT_MOVES, Stage, UnitState
 from pipeline.publish import publish
+from pipeline.store.losses import lose_lease, lose_leases, release_leases
 from pipeline.store.moves import move_units, rows_changed
 from pipeline.store.parked import park_pending, park_unit, wake_parked
 from pipeline.store.runs import cancel_active_runs, give_up_parked, lock_run, lock_running, move_run, park_run
@@ -23,11 +24,9 @@ from pipeline.store.units import (
     Claimed,
     Result,
     claim_units,
-    expire_leases,
     fail_unit,
     finish_unit,
     give_back,
-    lose_lease,
     mark_reused,
     reuse_units,
     seconds_from_now,
@@ -35,6 +34,7 @@ from pipeline.store.units import (
 from tests.integration.seed import Seed
 
 MAX_LOST = 3
+WHY = "its worker died"
 TOKEN = UUID(int=1)
 STALE = UUID(int=2)
 
@@ -162,11 +162,19 @@ UNIT_ACTS: dict[str, tuple[UnitState, set[UnitState], UnitAct]] = {
     "fail, stale": (UnitState.FAILED, set(), lambda s, it: fail_unit(s, it.claimed(STALE), Failure("corrupt", "no"))),
     "give back": (UnitState.PENDING, LEASED, lambda s, it: give_back(s, [it.claimed()])),
     "give back, stale": (UnitState.PENDING, set(), lambda s, it: give_back(s, [it.claimed(STALE)])),
-    "lose": (UnitState.PENDING, LEASED, lambda s, it: lose_lease(s, it.claimed(), MAX_LOST)),
-    "lose, stale": (UnitState.PENDING, set(), lambda s, it: lose_lease(s, it.claimed(STALE), MAX_LOST)),
-    "lose the last": (UnitState.FAILED, LEASED, lambda s, it: lose_lease(s, it.claimed(), 1)),
-    "expire": (UnitState.PENDING, LEASED, lambda s, it: expire_leases(s, it.run_id, MAX_LOST)),
-    "expire the last": (UnitState.FAILED, LEASED, lambda s, it: expire_leases(s, it.run_id, 1)),
+    "lose": (UnitState.PENDING, LEASED, lambda s, it: lose_lease(s, it.claimed(), MAX_LOST, WHY)),
+    "lose, stale": (UnitState.PENDING, set(), lambda s, it: lose_lease(s, it.claimed(STALE), MAX_LOST, WHY)),
+    "lose the last": (UnitState.FAILED, LEASED, lambda s, it: lose_lease(s, it.claimed(), 1, WHY)),
+    "expire": (UnitState.PENDING, LEASED, lambda s, it: lose_leases(s, it.run_id, MAX_LOST, cause=WHY)),
+    "expire the last": (UnitState.FAILED, LEASED, lambda s, it: lose_leases(s, it.run_id, 1, cause=WHY)),
+    "lose a worker's": (
+        UnitState.PENDING,
+        LEASED,
+        lambda s, it: lose_leases(s, it.run_id, MAX_LOST, cause=WHY, worker="w"),
+    ),
+    "lose another's": (UnitState.PENDING, set(), lambda s, it: lose_leases(s, it.run_id, 1, cause=WHY, worker="x")),
+    "release": (UnitState.PENDING, LEASED, lambda s, it: release_leases(s, it.run_id, "w")),
+    "release another's": (UnitState.PENDING, set(), lambda s, it: release_leases(s, it.run_id, "x")),
     "park": (UnitState.PARKED, LEASED, lambda s, it: park_unit(s, it.claimed(), None)),
     "park, stale": (UnitState.PARKED, set(), lambda s, it: park_unit(s, it.claimed(STALE), None)),
     "park the slice": (UnitState.PARKED, PENDING, lambda s, it: park_pending(s, it.run_id, Stage.FORMAT, [1], None)),

@@ -63,10 +63,12 @@ REPO = Path(__file__).resolve().parents[2]
 MODELS = {"vlm": "vision", "vlm_formatter": "format", "retrieval_llm": "cues", "embedder": "vectors"}
 """The models at the fake server, by role."""
 
-START_S = 30.0
-WAIT_S = 30.0
+START_S = 60.0
+WAIT_S = 60.0
+"""Deadlines, not waits: only a test that fails, or a machine that is overrun, comes near them."""
 _POLL_S = 0.02
 _TAIL_LINES = 25
+_LINE_CHARS = 600
 _ANSWERED_JUST_NOW_S = 0.3
 
 
@@ -138,8 +140,8 @@ class Program:
 
     def said(self, lines: int | None = None) -> str:
         """The end of its log."""
-        found = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
-        return "\n".join(found if lines is None else found[-lines:])
+        whole = self.log.read_text(encoding="utf-8", errors="replace")
+        return whole if lines is None else "\n".join(map(_shortened, whole.splitlines()[-lines:]))
 
 
 @dataclass
@@ -156,7 +158,6 @@ class Stack:
     folder: Path
     config: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 1
-    environment: Mapping[str, str] = field(default_factory=dict)
     programs: list[Program] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
 
@@ -175,14 +176,13 @@ class Stack:
         self.container = Container(settings, name="tests")
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("TIDEGATE_", "MODEL_"))}
         inherited.pop("PYTHONDONTWRITEBYTECODE", None)
-        self._environment = {
+        self.environment = {
             **inherited,
             "TIDEGATE_DATABASE_URL": self.database_url,
             "TIDEGATE_REDIS_URL": self.servers.redis_url,
             "TIDEGATE_HOME": str(settings.home),
             "TIDEGATE_CONFIG": str(file),
             "PYTHONPATH": str(REPO),
-            **self.environment,
         }
 
     def _standard(self) -> dict[str, Any]:
@@ -213,15 +213,20 @@ class Stack:
         """Start a beat."""
         return self.start("beat", ("beat",), "beat", ready=ready)
 
-    def start(self, kind: str, words: Sequence[str], label: str, *, ready: bool = True) -> Program:
-        """Start any process of the command; it ends with this one."""
+    def start(
+        self, kind: str, words: Sequence[str], label: str, *, ready: bool = True, by: Sequence[str] = ("-m", "worker")
+    ) -> Program:
+        """Start any process of the command; it ends with this one.
+
+        Args:
+            by: What Python is given before the words, where it is not the command itself.
+        """
         log = self.folder / f"{len(self.programs)}-{label}.log"
-        command = tethered([sys.executable, "-P", "-m", "worker", *words], signal.SIGKILL)
         with log.open("wb") as file:
             process = subprocess.Popen(
-                command,
+                tethered([sys.executable, "-P", *by, *words], signal.SIGKILL),
                 cwd=self.folder,
-                env=self._environment,
+                env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file,
@@ -292,6 +297,11 @@ class Stack:
         with self.container.sessions() as session:
             return list(session.execute(text(sql), values).all())
 
+    def change(self, sql: str, **values: Any) -> None:
+        """Write rows behind the product's back."""
+        with self.container.sessions.begin() as session:
+            session.execute(text(sql), values)
+
     def count(self, sql: str, **values: Any) -> int:
         """``select count(*) from`` + the rest of the query."""
         return int(self.rows(f"select count(*) from {sql}", **values)[0][0])  # noqa: S608 - a test's own words
@@ -314,13 +324,18 @@ class Stack:
         )
 
     def pass_time(self, seconds: float) -> None:
-        """Make what is waited for so much older: open attempts, messages under way. Leases and heartbeats stay."""
+        """Make what is waited for so much older: open attempts, messages under way, the dead's last heartbeats.
+
+        Leases, and the heartbeats of processes that live (the frozen ones among them), stay.
+        """
+        dead = [program.name for program in self.programs if not program.alive]
         with self.container.sessions.begin() as session:
             for sql in (
                 "update attempt set started_at = started_at - make_interval(secs => :s) where outcome = 'running'",
                 "update unit set dispatched_at = dispatched_at - make_interval(secs => :s) where state = 'pending'",
+                "update worker set heartbeat_at = heartbeat_at - make_interval(secs => :s) where id = any(:dead)",
             ):
-                session.execute(text(sql), {"s": seconds})
+                session.execute(text(sql), {"s": seconds, "dead": dead})
 
     @contextmanager
     def locked(self, sql: str, **values: Any) -> Iterator[None]:
@@ -372,6 +387,11 @@ def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
         merged[key] = _merged(merged[key], value) if both else value
     return merged
+
+
+def _shortened(line: str) -> str:
+    """A traceback's last words are what counts."""
+    return line if len(line) <= _LINE_CHARS else f"{line[: _LINE_CHARS // 3]} … {line[-_LINE_CHARS * 2 // 3 :]}"
 
 
 def _table(title: str, rows: Sequence[Any]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -21,7 +21,7 @@ from pipeline.store.reports import (
     waiting_by_stage,
 )
 from pipeline.store.session import Session, Sessions
-from pipeline.store.workers import fresh_workers
+from pipeline.store.workers import Pulse, fresh_workers, pulse
 
 __all__ = ["DocumentStatus", "ParkedNote", "Process", "QueueLoad", "StageProgress", "Status", "UnitCounts", "status"]
 
@@ -175,6 +175,7 @@ class Status:
     stages: list[StageProgress]
     parked: list[ParkedNote]
     notes: list[str]
+    beat: Pulse = field(default_factory=Pulse)
 
     @property
     def workers(self) -> int:
@@ -184,6 +185,22 @@ class Status:
     def active(self) -> int:
         """Documents that are not at an end."""
         return sum(count for state, count in self.counts.items() if state in ACTIVE_RUN_STATES)
+
+    @property
+    def alarms(self) -> list[str]:
+        """Why what is under way does not go on, each with the command that helps."""
+        if not self.active:
+            return []
+        alarms = []
+        if not self.workers:
+            alarms.append("no worker is running:  tidegate up")
+        idle = [queue.value for queue, load in self.queues.items() if load.waiting and not load.consumers]
+        if idle and self.workers:
+            names = ",".join(idle)
+            alarms.append(f"nobody takes from {', '.join(idle)}:  tidegate up, or tidegate worker --queues {names}")
+        if trouble := self.beat.trouble:
+            alarms.append(f"{trouble}:  tidegate up, or tidegate beat")
+        return alarms
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -212,7 +229,7 @@ class Status:
                 {"stage": one.stage.value, "documents": one.documents, "resume_at": _iso(one.resume_at)}
                 for one in self.parked
             ],
-            "notes": self.notes,
+            "notes": [*self.notes, *self.alarms],
         }
 
 
@@ -246,6 +263,7 @@ def status(
         rows = list_documents(session, scope, limit)
         processes = _processes(session)
         queues = _queues(session, processes)
+        beat = pulse(session)
     documents = [_document(row) for row in rows]
     return Status(
         documents=documents,
@@ -254,7 +272,8 @@ def status(
         queues=queues,
         stages=_progress(rows),
         parked=_parked(documents),
-        notes=_notes(documents, queues, batch),
+        notes=_notes(documents, batch),
+        beat=beat,
     )
 
 
@@ -346,7 +365,7 @@ def _parked(documents: Sequence[DocumentStatus]) -> list[ParkedNote]:
     ]
 
 
-def _notes(documents: Sequence[DocumentStatus], queues: dict[Queue, QueueLoad], batch: str | None) -> list[str]:
+def _notes(documents: Sequence[DocumentStatus], batch: str | None) -> list[str]:
     notes = []
     degraded = sum(document.degraded for document in documents if document.state is RunState.DONE)
     if degraded:
@@ -355,9 +374,6 @@ def _notes(documents: Sequence[DocumentStatus], queues: dict[Queue, QueueLoad], 
         whose = f"--batch {label}" if label else "--batch LABEL"
         were = "unit was" if degraded == 1 else "units were"
         notes.append(f"{degraded} {were} answered by a fallback:  tidegate requeue {whose} --degraded")
-    idle = [queue.value for queue, load in queues.items() if load.waiting and not load.consumers]
-    if idle:
-        notes.append(f"nobody takes from {', '.join(idle)}:  tidegate up, or tidegate worker --queues {','.join(idle)}")
     return notes
 
 

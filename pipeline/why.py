@@ -9,7 +9,7 @@ from shlex import quote
 from typing import Any
 
 from pipeline.domain.errors import UsageError
-from pipeline.domain.run import RunState
+from pipeline.domain.run import ACTIVE_RUN_STATES, RunState
 from pipeline.domain.unit import MODEL_STAGES, Stage, queue_of
 from pipeline.failover.registry import BreakerState, TargetStatus
 from pipeline.sources import source_uri
@@ -113,6 +113,7 @@ class _Facts:
         self._standing = standing_of(session, self.document.run)
         self._ahead = runs_ahead(session, self.document.run) if self.document.state is RunState.QUEUED else 0
         self._queues = overview.queues
+        self._beat = overview.beat
         chain = chains.get(self.document.stage, ()) if self.document.stage else ()
         # A run that redoes what a fallback answered waits for the first target, whoever else is well.
         self._chain = chain[:1] if self._standing.primary_only else chain
@@ -128,6 +129,9 @@ class _Facts:
             RunState.FAILED: self._failed,
             RunState.CANCELLED: self._cancelled,
         }[self.document.state]()
+        if self.document.state in ACTIVE_RUN_STATES and (trouble := self._beat.trouble):
+            lines.append(f"{trouble[:1].upper()}{trouble[1:]}.")
+            commands = ["tidegate beat", *commands]
         if self.document.live and self.document.state not in (RunState.DONE, RunState.EMPTY):
             lines.append("An earlier version of it is still found by search.")
         return lines, commands

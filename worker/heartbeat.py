@@ -39,27 +39,20 @@ class Identity:
     cpu_slots: int = 0
 
 
-@contextmanager
-def heartbeats(
-    sessions: Sessions,
-    identity: Identity,
-    metrics: Metrics,
-    *,
-    on_fleet: Callable[[int], None] | None = None,
-) -> Iterator[None]:
-    """Keep a process's row fresh while the block runs; the first beat is written before it.
+@dataclass(slots=True)
+class _Heart:
+    """See ``heartbeats``."""
 
-    Args:
-        on_fleet: Told how many workers there are, at each beat.
+    sessions: Sessions
+    identity: Identity
+    metrics: Metrics
+    on_fleet: Callable[[int], None]
+    is_well: Callable[[], bool]
+    _trouble: str = ""
 
-    Raises:
-        ServiceUnavailable: Postgres is away at the start. Later it is only logged, once an outage.
-    """
-    log = get_logger("heartbeat")
-    ended = threading.Event()
-
-    def once() -> None:
-        with sessions.begin() as session:
+    def beat(self) -> None:
+        identity = self.identity
+        with self.sessions.begin() as session:
             beat(
                 session,
                 identity.name,
@@ -70,27 +63,52 @@ def heartbeats(
                 slots=identity.slots,
                 cpu_slots=identity.cpu_slots,
             )
-            if on_fleet is not None:
-                on_fleet(sum(worker.role == identity.role for worker in fresh_workers(session)))
-        metrics.last_heartbeat.labels(identity.role).set(wall_now_s())
+            fleet = sum(worker.role == identity.role for worker in fresh_workers(session))
+        self.on_fleet(fleet)
+        self.metrics.last_heartbeat.labels(identity.role).set(wall_now_s())
 
-    def keep() -> None:
-        missed = False
+    def keep(self, ended: threading.Event) -> None:
+        """Beat until ``ended``; each trouble is logged once for as long as it lasts."""
         while not ended.wait(HEARTBEAT_S):
             try:
-                once()
+                if self.is_well():
+                    self.beat()
+                    self._trouble = ""
+                else:
+                    self._say("heartbeat.withheld", "its work hangs")
             except ServiceUnavailable as error:
-                if not missed:
-                    log.warning("heartbeat.missed", error=error.fact)
-                missed = True
+                self._say("heartbeat.missed", error.fact)
             except Exception:
                 # A bug here must not make a working process look dead for ever.
-                log.exception("heartbeat.failed")
-            else:
-                missed = False
+                get_logger("heartbeat").exception("heartbeat.failed")
 
-    once()
-    thread = threading.Thread(target=keep, name="tidegate-heartbeat", daemon=True)
+    def _say(self, event: str, error: str) -> None:
+        if self._trouble != event:
+            get_logger("heartbeat").warning(event, name=self.identity.name, error=error)
+        self._trouble = event
+
+
+@contextmanager
+def heartbeats(
+    sessions: Sessions,
+    identity: Identity,
+    metrics: Metrics,
+    *,
+    on_fleet: Callable[[int], None] = lambda _: None,
+    is_well: Callable[[], bool] = lambda: True,
+) -> Iterator[None]:
+    """Keep a process's row fresh while the block runs; the first beat is written before it.
+
+    Args:
+        on_fleet: Told how many processes of this role there are, at each beat.
+        is_well: Whether the process does its work; while it hangs, its row is left to grow old.
+
+    Raises:
+        ServiceUnavailable: Postgres is away at the start. Later it is only logged, once an outage.
+    """
+    heart, ended = _Heart(sessions, identity, metrics, on_fleet, is_well), threading.Event()
+    heart.beat()
+    thread = threading.Thread(target=heart.keep, args=(ended,), name="tidegate-heartbeat", daemon=True)
     thread.start()
     try:
         yield
@@ -101,4 +119,4 @@ def heartbeats(
             with sessions.begin() as session:
                 forget_worker(session, identity.name)
         except ServiceUnavailable:
-            log.warning("heartbeat.not_removed")
+            get_logger("heartbeat").warning("heartbeat.not_removed", name=identity.name)

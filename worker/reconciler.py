@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import uuid4
 
 from pipeline.domain.errors import ServiceUnavailable, TidegateError
@@ -21,10 +21,13 @@ from pipeline.store.session import Sessions
 from worker.events import EventLog
 from worker.passes import PassReport
 
-__all__ = ["Beat"]
+__all__ = ["STALLED_S", "Beat"]
+
+STALLED_S = 60.0
+"""A pass that takes longer hangs: one takes milliseconds, and a large sweep a few seconds."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Beat:
     """The job of one beat process. Any number of them may run: an advisory lock lets one work at a time.
 
@@ -40,12 +43,19 @@ class Beat:
     dispatch: Callable[[], int]
     events: EventLog
     tell: Callable[[PassReport], None]
+    _began: float | None = field(default=None, init=False)
+
+    def is_well(self) -> bool:
+        """False while a pass hangs (a lock, a dead disk): whoever asks for the beat must not be told that it works."""
+        began = self._began
+        return began is None or time.monotonic() - began < STALLED_S
 
     def run(self, period_s: float, stopping: threading.Event) -> None:
         """Beat until told to stop. An error ends a pass, never the beat."""
         while not stopping.is_set():
-            began = time.monotonic()
+            self._began = began = time.monotonic()
             self.once()
+            self._began = None
             # From start to start, so that a slow pass does not stretch the delay that it promises to bound.
             stopping.wait(max(0.0, period_s - (time.monotonic() - began)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 
 from sqlalchemy import delete, func, select
@@ -12,7 +13,16 @@ from sqlalchemy.orm import Session
 from pipeline.domain.unit import Queue
 from pipeline.store.schema import Worker
 
-__all__ = ["FRESH_S", "beat", "forget_old_workers", "forget_worker", "fresh_workers", "slots_by_queue"]
+__all__ = [
+    "FRESH_S",
+    "Pulse",
+    "beat",
+    "forget_old_workers",
+    "forget_worker",
+    "fresh_workers",
+    "pulse",
+    "slots_by_queue",
+]
 
 FRESH_S = 30.0
 """A process whose heartbeat is older than this is taken for gone."""
@@ -63,6 +73,37 @@ def fresh_workers(session: Session) -> list[Worker]:
             .order_by(Worker.role, Worker.id)
         )
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """What is known of the beat, without which nothing that is lost or parked goes on.
+
+    Attributes:
+        name: The process that beat last; None when there is no trace of one.
+        silent_s: How long ago that was.
+    """
+
+    name: str | None = None
+    silent_s: float = 0.0
+
+    @property
+    def trouble(self) -> str | None:
+        """What is wrong with it, in words; None when it is well."""
+        if self.name is None:
+            return "no beat runs: nothing that is lost or parked goes on"
+        if self.silent_s > FRESH_S:
+            return f"the beat {self.name} has been silent for {self.silent_s:.0f} s: it hangs, or was killed"
+        return None
+
+
+def pulse(session: Session) -> Pulse:
+    """The latest sign of life of any beat."""
+    silent_s = func.extract("epoch", func.clock_timestamp() - Worker.heartbeat_at)
+    row = session.execute(
+        select(Worker.id, silent_s).where(Worker.role == "beat").order_by(Worker.heartbeat_at.desc()).limit(1)
+    ).first()
+    return Pulse() if row is None else Pulse(row[0], float(row[1]))
 
 
 def slots_by_queue(session: Session) -> dict[Queue, int]:

@@ -12,7 +12,7 @@ from sqlalchemy import text
 from pipeline.attempts import attempts
 from pipeline.domain.errors import UsageError
 from pipeline.domain.run import RunState
-from pipeline.domain.unit import Stage
+from pipeline.domain.unit import QUEUES, Stage
 from pipeline.show import show
 from pipeline.status import status
 from pipeline.store.documents import find_document
@@ -118,7 +118,29 @@ def test_queues_show_what_waits_and_who_takes_it(seed: Seed, sessions: Sessions)
     assert {"pid": 7, "host": "h", "role": "worker", "queues": ["describe", "format"]} in found["processes"]
     assert found["queues"]["describe"] == {"waiting": 3, "consumers": 1}
     assert found["queues"]["parse"] == {"waiting": 1, "consumers": 0}
-    assert any("nobody takes from parse" in note for note in found["notes"])
+    assert found["notes"] == ["nobody takes from parse:  tidegate up, or tidegate worker --queues parse"]
+
+
+def test_a_beat_that_is_missing_or_silent_is_an_alarm_while_anything_is_under_way(
+    seed: Seed, sessions: Sessions
+) -> None:
+    run = seed.run(seed.document("/a"), "running")
+    with sessions.begin() as session:
+        beat(session, "w1", role="worker", host="h", pid=7, queues=[queue.value for queue in QUEUES], slots=1)
+
+    def alarms() -> list[str]:
+        return status(sessions).alarms
+
+    assert alarms() == ["no beat runs: nothing that is lost or parked goes on:  tidegate up, or tidegate beat"]
+    with sessions.begin() as session:
+        beat(session, "b1", role="beat", host="h", pid=8)
+    assert alarms() == []
+    with sessions.begin() as session:
+        session.execute(text("update worker set heartbeat_at = now() - interval '45 s' where id = 'b1'"))
+    assert alarms() == ["the beat b1 has been silent for 45 s: it hangs, or was killed:  tidegate up, or tidegate beat"]
+    with sessions.begin() as session:
+        session.execute(text("update run set state = 'done' where id = :run"), {"run": run})
+    assert alarms() == []
 
 
 def test_progress_parked_and_degraded_are_summed_up(seed: Seed, sessions: Sessions) -> None:

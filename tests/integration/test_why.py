@@ -5,16 +5,20 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from sqlalchemy import text
 
 from pipeline.domain.unit import Stage
 from pipeline.failover.registry import BreakerState, TargetStatus
 from pipeline.store.session import Sessions
+from pipeline.store.workers import beat
 from pipeline.why import ChainLink, why
 from tests.integration.seed import Seed
 
 
 @pytest.fixture
 def seed(sessions: Sessions) -> Seed:
+    with sessions.begin() as session:
+        beat(session, "beat-1@h", role="beat", host="h", pid=1)
     return Seed(sessions)
 
 
@@ -117,3 +121,20 @@ def test_every_state_is_explained(seed: Seed, sessions: Sessions, state: str) ->
     found = why(sessions, "/a").to_json()
     assert found["lines"][0].startswith("/a ")
     assert found["state"] == state
+
+
+def test_without_a_beat_what_is_on_its_way_says_so_and_what_has_ended_does_not(seed: Seed, sessions: Sessions) -> None:
+    parked, done = seed.document("/parked"), seed.document("/done")
+    seed.units(seed.run(parked, "parked"), "describe", [1], "parked")
+    seed.run(done, "done", live=True)
+    with sessions.begin() as session:
+        session.execute(text("update worker set heartbeat_at = now() - interval '90 s'"))
+
+    found = why(sessions, str(parked))
+    assert "The beat beat-1@h has been silent for 90 s: it hangs, or was killed." in found.lines
+    assert found.commands[0] == "tidegate beat"
+    assert not any("beat" in line for line in why(sessions, str(done)).lines)
+
+    with sessions.begin() as session:
+        session.execute(text("delete from worker"))
+    assert "No beat runs: nothing that is lost or parked goes on." in why(sessions, str(parked)).lines

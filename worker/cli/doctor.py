@@ -168,15 +168,13 @@ def _blobs(container: Container) -> Finding:
 
 
 def _beat(container: Container) -> Finding:
-    from pipeline.store.workers import fresh_workers
+    from pipeline.store.workers import pulse
 
     with container.sessions() as session:
-        beats = [row for row in fresh_workers(session) if row.role == "beat"]
-    if not beats:
-        return Finding(
-            "beat", "failed", "no beat runs: nothing that is lost or parked goes on", "tidegate up, or tidegate beat"
-        )
-    return Finding("beat", "ok", ", ".join(row.id for row in beats))
+        found = pulse(session)
+    if found.trouble:
+        return Finding("beat", "failed", found.trouble, "tidegate up, or tidegate beat")
+    return Finding("beat", "ok", f"{found.name}, {found.silent_s:.0f} s ago")
 
 
 def _queues(container: Container) -> Finding:

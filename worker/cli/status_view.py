@@ -205,8 +205,8 @@ def _notes(status: Status) -> Iterator[Text]:
     for note in status.notes:
         # Not one_line: the gap before a command is meant.
         yield Text.assemble(_label("note"), note)
-    if status.active and not status.workers:
-        yield Text.assemble(_label("note"), ("no worker is running:  tidegate up", "yellow"))
+    for alarm in status.alarms:
+        yield Text.assemble(_label("note"), (alarm, "yellow"))
 
 
 def _documents(status: Status, most: int, width: int) -> Iterator[RenderableType]:

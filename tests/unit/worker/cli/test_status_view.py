@@ -10,6 +10,7 @@ from pipeline.domain.run import RunState
 from pipeline.domain.unit import QUEUES, Stage
 from pipeline.failover.registry import BreakerState, TargetStatus
 from pipeline.status import DocumentStatus, ParkedNote, QueueLoad, StageProgress, Status, UnitCounts
+from pipeline.store.workers import Pulse
 from pipeline.why import ChainLink
 from worker.cli.status_view import picture
 from worker.cli.terminal import Terminal
@@ -53,6 +54,7 @@ def _status(*documents: DocumentStatus, **more: object) -> Status:
         stages=[StageProgress(stage) for stage in Stage],
         parked=[],
         notes=[],
+        beat=Pulse("beat-1@here", 1.0),
     )
     return replace(empty, **more)  # type: ignore[arg-type]
 

@@ -1,34 +1,35 @@
 """Enqueue: files become documents with a queued run, in slices, each accepted when its transaction has committed.
 
-Per slice: read (hash, sniff), store the blobs, then one short transaction. Whoever calls publishes afterwards
-(``dispatch``); what was committed and not published is found by the dispatcher all the same.
+Per slice: read (hash, sniff), store the blobs, then one short transaction. While one slice is with Postgres the next
+is read and stored. Whoever calls publishes afterwards (``dispatch``); what was committed and not published is found by
+the dispatcher all the same.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import islice
 from os import PathLike
-from pathlib import Path
 from typing import Any, TypeVar
 from uuid import UUID
 
 from pipeline.domain.document import Limits
 from pipeline.domain.errors import RejectedInput, UsageError
 from pipeline.recipe import Recipe
-from pipeline.sources import BadSource, Source, find_sources, why_unreadable
+from pipeline.sources import BadSource, Sniff, Source, find_sources, read_file, why_unreadable
 from pipeline.store.blob_rows import record_blobs
-from pipeline.store.blobs import BlobStore, StoredBlob, digest_of
+from pipeline.store.blobs import BlobSource, BlobStore, StoredBlob
 from pipeline.store.documents import (
     Known,
     NewDocument,
     NewRun,
     collection_id_of,
+    insert_documents,
     insert_runs,
     known_documents,
     lock_changed_runs,
@@ -42,16 +43,14 @@ from pipeline.store.schema import Run
 from pipeline.store.session import Session, Sessions, transact
 from pipeline.store.spaces import ensure_space
 
-__all__ = ["EnqueueResult", "EnqueueState", "Enqueued", "Sniff", "enqueue"]
+__all__ = ["EnqueueResult", "EnqueueState", "Enqueued", "enqueue"]
 
 T = TypeVar("T")
 
 SLICE_FILES = 1000
-_STORERS = 16
+KEPT_BYTES = 16 << 20
+"""Most bytes of a slice's small files that are kept in memory from reading them until they are stored."""
 _NAME = re.compile(r"[^\s/\x00-\x1f\x7f](?:[^/\x00-\x1f\x7f]{0,198}[^\s/\x00-\x1f\x7f])?")
-
-Sniff = Callable[[Path], str]
-"""Tells a file's media type from its bytes; ``RejectedInput`` when nobody reads such a file."""
 
 
 class EnqueueState(StrEnum):
@@ -117,25 +116,58 @@ class EnqueueResult:
         return {state.value: found[state] for state in EnqueueState}
 
     def to_json(self) -> dict[str, Any]:
+        """As a program reads it; the documents are made one by one, since there may be very many."""
         return {
             "batch": {"id": self.batch_id, "label": self.batch_label, "collection": self.collection},
-            "documents": [document.to_json() for document in self.documents],
+            "documents": (document.to_json() for document in self.documents),
             "counts": self.counts,
         }
 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A file that was read: what it is, and where it lies."""
+    """A file that was read: what it is, where it lies, and its bytes as long as they are held."""
 
     source: Source
     file: NewDocument
+    data: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
+    """A file whose bytes are in the blob store."""
+
+    source: Source
     file: NewDocument
     blob: StoredBlob
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A slice that is ready for its transaction.
+
+    Attributes:
+        order: The paths as they came.
+        outcomes: What is settled already: rejected, or unchanged at first sight.
+        known: The uris of those stored files that are documents already.
+    """
+
+    order: list[str]
+    outcomes: dict[str, Enqueued]
+    stored: list[_Stored]
+    known: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What one transaction did: (document, run, whether the run is new) by uri, and the digests whose row is new."""
+
+    documents: Mapping[str, tuple[UUID, int | None, bool]]
+    new_rows: set[str]
+
+
+class _Overtaken(Exception):
+    """Another enqueue has made a document that we took for new: look again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,14 +222,15 @@ def enqueue(
     """
     _check(collection, label, priority)
     documents: list[Enqueued] = []
-    found = (_read(source, limits, sniff) for source in find_sources(paths, recursive=recursive))
+    slices = _slices(find_sources(paths, recursive=recursive), SLICE_FILES)
+    read = ([*_read(sources, limits, sniff)] for sources in slices)
     if dry_run:
-        for read in _slices(found, SLICE_FILES):
-            documents += _foresee(sessions, collection, recipe.digest, read)
+        for files in read:
+            documents += _foresee(sessions, collection, recipe.digest, files)
         return EnqueueResult(None, label, collection, documents)
     job, label = _begin(sessions, blobs, recipe, collection, label, priority, password)
-    for read in _slices(found, SLICE_FILES):
-        done = _accept(job, read)
+    for prepared in _ahead(_prepare(job, files) for files in read):
+        done = _accept(job, prepared)
         documents += done
         if on_slice is not None:
             on_slice(done)
@@ -230,22 +263,22 @@ def _begin(
     return job, made_label
 
 
-def _read(source: Source | BadSource, limits: Limits, sniff: Sniff) -> _Read | Enqueued:
-    if isinstance(source, BadSource):
-        return Enqueued(source.uri, EnqueueState.REJECTED, reason=source.reason, given=source.given)
-    try:
-        size = source.path.stat().st_size
-        if size > limits.max_bytes:
-            return _rejected(
-                source, f"too_large: {size:,} bytes are above limits.max_bytes, which is {limits.max_bytes:,}"
-            )
-        media_type = sniff(source.path)
-        digest, size = digest_of(source.path)
-    except RejectedInput as error:
-        return _rejected(source, str(error))
-    except OSError as error:
-        return _rejected(source, why_unreadable(error))
-    return _Read(source, NewDocument(source.uri, digest, media_type, size))
+def _read(sources: Sequence[Source | BadSource], limits: Limits, sniff: Sniff) -> Iterator[_Read | Enqueued]:
+    left = KEPT_BYTES
+    for source in sources:
+        if isinstance(source, BadSource):
+            yield Enqueued(source.uri, EnqueueState.REJECTED, reason=source.reason, given=source.given)
+            continue
+        try:
+            facts = read_file(source.path, limits.max_bytes, sniff)
+        except RejectedInput as error:
+            yield _rejected(source, str(error))
+        except OSError as error:
+            yield _rejected(source, why_unreadable(error))
+        else:
+            kept = facts.data if facts.size_bytes <= left else None
+            left -= len(kept or b"")
+            yield _Read(source, NewDocument(source.uri, facts.digest, facts.media_type, facts.size_bytes), kept)
 
 
 def _rejected(source: Source, reason: str) -> Enqueued:
@@ -267,8 +300,9 @@ def _foresee(
         yield _outcome(one.source, one.file, document.id if document else None, run, queued=run is None)
 
 
-def _accept(job: _Job, read: Sequence[_Read | Enqueued]) -> list[Enqueued]:
-    """Carry one slice through; the outcomes are in the order of ``read``."""
+def _prepare(job: _Job, read: Sequence[_Read | Enqueued]) -> _Prepared:
+    """Store what has to be stored of one slice."""
+    order = [one.path if isinstance(one, Enqueued) else one.file.uri for one in read]
     outcomes: dict[str, Enqueued] = {one.path: one for one in read if isinstance(one, Enqueued)}
     # What is unchanged at first sight costs no write at all.
     with job.sessions() as session:
@@ -283,53 +317,92 @@ def _accept(job: _Job, read: Sequence[_Read | Enqueued]) -> list[Enqueued]:
             outcomes[one.file.uri] = _outcome(one.source, one.file, document.id, run, queued=False)
         else:
             fresh.append(one)
-    stored: dict[str, tuple[Source, _Stored]] = {}
-    for item, source in _store(job.blobs, fresh):
+    stored = []
+    for item in _store(job.blobs, fresh):
         if isinstance(item, Enqueued):
             outcomes[item.path] = item
         else:
-            stored[item.file.uri] = (source, item)
-    if stored:
-        files = [item.file for _, item in stored.values()]
-        documents, queued, new_rows = transact(job.sessions, lambda session: _write(session, job, files))
-        _restore_swept(job, stored.values(), new_rows)
-        for uri, (source, item) in stored.items():
-            document = documents[uri]
-            run = queued.get(document.id)
-            done = run or document.run_that_did(item.file.digest, job.recipe_digest)
-            outcomes[uri] = _outcome(source, item.file, document.id, done, queued=run is not None)
-    return [outcomes[one.path if isinstance(one, Enqueued) else one.file.uri] for one in read]
+            stored.append(item)
+    return _Prepared(order, outcomes, stored, frozenset(known))
 
 
-def _store(blobs: BlobStore, read: Sequence[_Read]) -> Iterator[tuple[_Stored | Enqueued, Source]]:
-    """Put files into the blob store, several at once: most of the time goes into waiting for the disk."""
-
-    def put(one: _Read) -> tuple[_Stored | Enqueued, Source]:
-        try:
-            blob = blobs.put_path(one.source.path, digest=one.file.digest)
-        except OSError as error:
-            return _rejected(one.source, why_unreadable(error)), one.source
-        # The file may have changed since it was hashed: the document is what was stored.
-        file = replace(one.file, digest=blob.digest, size_bytes=blob.size_bytes)
-        return _Stored(file, blob), one.source
-
+def _store(blobs: BlobStore, read: Sequence[_Read]) -> Iterator[_Stored | Enqueued]:
     if not read:
         return
-    with ThreadPoolExecutor(_STORERS, "blobs") as pool:
-        yield from pool.map(put, read)
+    put = blobs.put_all([BlobSource(one.source.path, one.file.digest, one.file.size_bytes, one.data) for one in read])
+    for one, blob in zip(read, put, strict=True):
+        if isinstance(blob, OSError):
+            yield _rejected(one.source, why_unreadable(blob))
+        elif blob.digest == one.file.digest:
+            yield _Stored(one.source, one.file, blob)
+        else:
+            # The file has changed since it was hashed: the document is what was stored.
+            yield _Stored(one.source, replace(one.file, digest=blob.digest, size_bytes=blob.size_bytes), blob)
 
 
-def _write(
-    session: Session, job: _Job, files: Sequence[NewDocument]
-) -> tuple[dict[str, Known], dict[UUID, int], set[str]]:
-    """One slice's transaction: (documents by uri, new runs by document, digests whose row is new)."""
-    lock_changed_runs(session, job.collection_id, files, job.recipe_digest)
-    new_rows = record_blobs(session, ((file.digest, file.size_bytes, file.media_type) for file in files))
+def _accept(job: _Job, prepared: _Prepared) -> list[Enqueued]:
+    """Carry one slice through; the outcomes are in the order in which the paths came."""
+    outcomes = dict(prepared.outcomes)
+    if prepared.stored:
+        files = [one.file for one in prepared.stored]
+        written = _write(job, files, prepared.known)
+        _restore_swept(job, prepared.stored, written.new_rows)
+        for one in prepared.stored:
+            document, run, queued = written.documents[one.file.uri]
+            outcomes[one.file.uri] = _outcome(one.source, one.file, document, run, queued=queued)
+    return [outcomes[uri] for uri in prepared.order]
+
+
+def _write(job: _Job, files: Sequence[NewDocument], known: frozenset[str]) -> _Written:
+    while True:
+        new = [file for file in files if file.uri not in known]
+        old = [file for file in files if file.uri in known]
+        try:
+            return transact(job.sessions, lambda session: _write_slice(session, job, new, old))  # noqa: B023 - run now
+        except _Overtaken:
+            with job.sessions() as session:
+                known = frozenset(known_documents(session, job.collection_id, [file.uri for file in files]))
+
+
+def _write_slice(session: Session, job: _Job, new: Sequence[NewDocument], old: Sequence[NewDocument]) -> _Written:
+    """One slice's transaction. Runs are locked first, then blobs, then documents, as everybody does."""
+    if old:
+        lock_changed_runs(session, job.collection_id, old, job.recipe_digest)
+    new_rows = record_blobs(session, ((file.digest, file.size_bytes, file.media_type) for file in (*new, *old)))
+    made = _write_new(session, job, new) if new else {}
+    again = _write_old(session, job, old) if old else {}
+    if job.password is not None:
+        # Before the commit: a worker may take the run up the moment after it.
+        for document, _, queued in (*made.values(), *again.values()):
+            if queued:
+                job.blobs.put_secret(str(document), job.password)
+    return _Written({**made, **again}, new_rows)
+
+
+def _write_new(session: Session, job: _Job, files: Sequence[NewDocument]) -> dict[str, tuple[UUID, int | None, bool]]:
+    made = insert_documents(
+        session,
+        job.collection_id,
+        job.batch_id,
+        files,
+        recipe=job.recipe.body,
+        recipe_digest=job.recipe_digest,
+        space_id=job.space_id,
+        priority=job.priority,
+    )
+    if len(made) < len(files):
+        raise _Overtaken
+    return {uri: (document, run, True) for uri, (document, run) in made.items()}
+
+
+def _write_old(session: Session, job: _Job, files: Sequence[NewDocument]) -> dict[str, tuple[UUID, int | None, bool]]:
+    """Documents that are there: their changed bytes, and new runs where they need them."""
     upsert_documents(session, job.collection_id, job.batch_id, files)
     # Read once more, now that the documents are ours: another enqueue may have been faster.
     known = known_documents(session, job.collection_id, [file.uri for file in files])
     superseded: list[int] = []
     to_queue: list[NewDocument] = []
+    done: dict[str, int] = {}
     for file in files:
         document = known[file.uri]
         run = document.run_that_did(file.digest, job.recipe_digest)
@@ -337,31 +410,36 @@ def _write(
             superseded.append(document.newest_run_id)
         if run is None:
             to_queue.append(file)
+        else:
+            done[file.uri] = run
     if superseded:
         cancel_active_runs(session, Run.id.in_(superseded), "superseded: the file or its recipe has changed")
-    if not to_queue:
-        return known, {}, new_rows
-    set_contents(session, job.collection_id, job.batch_id, to_queue)
-    queued = insert_runs(
+    queued = _queue_again(session, job, known, to_queue) if to_queue else {}
+    return {
+        file.uri: (known[file.uri].id, queued.get(known[file.uri].id, done.get(file.uri)), file.uri not in done)
+        for file in files
+    }
+
+
+def _queue_again(
+    session: Session, job: _Job, known: Mapping[str, Known], files: Sequence[NewDocument]
+) -> dict[UUID, int]:
+    set_contents(session, job.collection_id, job.batch_id, files)
+    return insert_runs(
         session,
         job.collection_id,
-        [NewRun(known[file.uri].id, file.digest, file.media_type, job.batch_id, job.priority) for file in to_queue],
+        [NewRun(known[file.uri].id, file.digest, file.media_type, job.batch_id, job.priority) for file in files],
         recipe=job.recipe.body,
         recipe_digest=job.recipe_digest,
         space_id=job.space_id,
     )
-    if job.password is not None:
-        # Before the commit: a worker may take the run up the moment after it.
-        for document_id in queued:
-            job.blobs.put_secret(str(document_id), job.password)
-    return known, queued, new_rows
 
 
-def _restore_swept(job: _Job, stored: Iterable[tuple[Source, _Stored]], new_rows: set[str]) -> None:
+def _restore_swept(job: _Job, stored: Iterable[_Stored], new_rows: set[str]) -> None:
     """Store a blob again that the sweep took between our look at the store and our commit (``record_blobs``)."""
-    for source, item in stored:
-        if item.file.digest in new_rows and not item.blob.created and not job.blobs.exists(item.file.digest):
-            job.blobs.put_path(source.path)
+    for one in stored:
+        if one.file.digest in new_rows and not one.blob.created and not job.blobs.exists(one.file.digest):
+            job.blobs.put_path(one.source.path)
 
 
 def _outcome(source: Source, file: NewDocument, document: UUID | None, run: int | None, *, queued: bool) -> Enqueued:
@@ -374,6 +452,17 @@ def _outcome(source: Source, file: NewDocument, document: UUID | None, run: int 
         bytes=file.size_bytes,
         given=source.given,
     )
+
+
+def _ahead(items: Iterable[T]) -> Iterator[T]:
+    """The same items, each made in a thread while the one before is used."""
+    made = iter(items)
+    nothing = object()
+    with ThreadPoolExecutor(1, "enqueue") as pool:
+        waiting = pool.submit(next, made, nothing)
+        while (item := waiting.result()) is not nothing:
+            waiting = pool.submit(next, made, nothing)
+            yield item  # type: ignore[misc]
 
 
 def _slices(items: Iterable[T], length: int) -> Iterator[list[T]]:

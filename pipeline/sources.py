@@ -1,15 +1,24 @@
-"""What the paths of an enqueue stand for: files, folders' files, or a reason why not."""
+"""What the paths of an enqueue stand for: files, folders' files, or a reason why not; and what a file is."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["BadSource", "Source", "find_sources", "source_uri", "why_unreadable"]
+from pipeline.domain.errors import RejectedInput
+
+__all__ = ["BadSource", "FileFacts", "Sniff", "Source", "find_sources", "read_file", "source_uri", "why_unreadable"]
+
+Sniff = Callable[[Path, bytes], str]
+"""Tells a file's media type from its path and its first ``HEAD_BYTES``; ``RejectedInput`` when nobody reads such."""
+
+HEAD_BYTES = 65_536
+_CHUNK_BYTES = 1 << 20
 
 # What can't be shown on one line or stored as text; a file's name may hold any of it.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ufffe\uffff]")
@@ -69,6 +78,50 @@ def find_sources(paths: Iterable[str | os.PathLike[str]], *, recursive: bool = F
             if found.uri not in seen:
                 seen.add(found.uri)
                 yield found
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """A file as it was read, once.
+
+    Attributes:
+        digest: SHA-256 of its bytes, in hex.
+        data: All of its bytes, where it is small (``HEAD_BYTES``).
+    """
+
+    digest: str
+    size_bytes: int
+    media_type: str
+    data: bytes | None
+
+
+def read_file(path: Path, max_bytes: int, sniff: Sniff) -> FileFacts:
+    """Hash a file and tell its kind.
+
+    Raises:
+        RejectedInput: It is too large, or of a kind that nobody reads.
+        OSError: It can't be read.
+    """
+    with path.open("rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > max_bytes:
+            raise RejectedInput("too_large", f"{size:,} bytes are above limits.max_bytes, which is {max_bytes:,}")
+        head = _filled(file.read(HEAD_BYTES) or b"", file.read)
+        media_type = sniff(path, head)
+        hasher, size = hashlib.sha256(head), len(head)
+        if size < HEAD_BYTES:
+            return FileFacts(hasher.hexdigest(), size, media_type, head)
+        while chunk := file.read(_CHUNK_BYTES):
+            hasher.update(chunk)
+            size += len(chunk)
+    return FileFacts(hasher.hexdigest(), size, media_type, None)
+
+
+def _filled(head: bytes, read: Callable[[int], bytes | None]) -> bytes:
+    """A head that is short because the file is, and not because of how the system read it."""
+    while len(head) < HEAD_BYTES and (more := read(HEAD_BYTES - len(head))):
+        head += more
+    return head
 
 
 def why_unreadable(error: OSError | ValueError) -> str:

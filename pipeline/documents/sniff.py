@@ -78,11 +78,12 @@ _MAIL_HEADERS = frozenset(
 )
 
 
-def sniff(path: Path) -> str:
+def sniff(path: Path, head: bytes | None = None) -> str:
     """Tell a file's media type from its bytes.
 
     Args:
         path: The file; its name only decides between kinds of text.
+        head: Its first 64 KB, where they have been read already.
 
     Returns:
         A media type that one of the readers takes. A damaged file of a known kind has that kind: reading it says
@@ -92,8 +93,9 @@ def sniff(path: Path) -> str:
         RejectedInput: ``unsupported``: no reader takes such a file.
         OSError: The file can't be read.
     """
-    with path.open("rb") as file:
-        head = file.read(_HEAD_BYTES)
+    if head is None:
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
     media_type = _binary_kind(path, head)
     if media_type is None:
         media_type = _text_kind(path, head)

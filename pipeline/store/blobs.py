@@ -10,8 +10,9 @@ import errno
 import hashlib
 import os
 import re
+import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +20,9 @@ from typing import BinaryIO, Protocol
 from urllib.parse import unquote, urlsplit
 
 from pipeline.domain.errors import ConfigError, RejectedInput, ServiceUnavailable
+from pipeline.store.durable import make_durable
 
-__all__ = ["BlobStore", "FileBlobs", "StoredBlob", "digest_of", "open_blobs"]
+__all__ = ["BlobSource", "BlobStore", "FileBlobs", "StoredBlob", "digest_of", "open_blobs"]
 
 CHUNK_BYTES = 1 << 20
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -44,6 +46,21 @@ class StoredBlob:
     created: bool
 
 
+@dataclass(frozen=True, slots=True)
+class BlobSource:
+    """A file to store, as it was read a moment ago.
+
+    Attributes:
+        digest: What its bytes hashed to, in hex.
+        data: The bytes; None for a file that is to be read once more.
+    """
+
+    path: Path
+    digest: str
+    size_bytes: int
+    data: bytes | None = None
+
+
 class BlobStore(Protocol):
     """Content-addressed bytes. Every operation may raise ``ServiceUnavailable`` (full, forbidden, unreachable)."""
 
@@ -60,6 +77,15 @@ class BlobStore(Protocol):
 
     def put_bytes(self, data: bytes) -> StoredBlob:
         """Store bytes."""
+        ...
+
+    def put_all(self, sources: Sequence[BlobSource]) -> list[StoredBlob | OSError]:
+        """Store many files, which costs less than one after the other; all are there for good when it returns.
+
+        Returns:
+            A blob for each, or the error where the file itself can't be read any more. The digest is that of the
+            bytes that were stored: of a file that somebody has written to meanwhile it is another one.
+        """
         ...
 
     def read(self, digest: str) -> bytes:
@@ -135,10 +161,14 @@ def missing(digest: str, where: str) -> RejectedInput:
 
 
 class FileBlobs:
-    """Blobs as files ``aa/bb/<digest>`` under a folder (0700; files 0600), each written whole or not at all."""
+    """Blobs as files ``aa/<digest>`` under a folder (0700; files 0600), each written whole or not at all.
+
+    Another level of folders would mostly hold a file each: as many inodes again. Stores made with one are read.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._root_path = str(root)
         self._incoming = root / "incoming"
         self._secrets = root / "secrets"
         with self._storing("the blob folder"):
@@ -160,6 +190,32 @@ class FileBlobs:
         if self.exists(digest):
             return StoredBlob(digest, len(data), created=False)
         return self._put(iter((data,)), digest[:12])
+
+    def put_all(self, sources: Sequence[BlobSource]) -> list[StoredBlob | OSError]:
+        with self._storing("the files"):
+            folder = tempfile.mkdtemp(dir=self._incoming)
+        try:
+            outcomes: list[StoredBlob | OSError] = []
+            fresh: dict[str, str] = {}
+            for number, source in enumerate(sources):
+                with self._storing(source.path.name):
+                    held = source.digest in fresh or self._holds(source)
+                if held:
+                    outcomes.append(StoredBlob(source.digest, source.size_bytes, created=False))
+                    continue
+                temporary = f"{folder}/{number}"
+                try:
+                    blob = self._write(source, temporary)
+                except OSError as error:
+                    outcomes.append(error)
+                    continue
+                fresh[blob.digest] = temporary
+                outcomes.append(blob)
+            with self._storing("the files"):
+                self._keep(fresh)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        return outcomes
 
     def read(self, digest: str) -> bytes:
         with self._reading(digest):
@@ -197,6 +253,58 @@ class FileBlobs:
         with self._storing("a document's password"):
             (self._secrets / _secret_name(name)).unlink(missing_ok=True)
 
+    def _holds(self, source: BlobSource) -> bool:
+        place = self._place(source.digest)
+        for path in (place, _former(place)):
+            try:
+                # A file of another length is what a crash has left of one.
+                if os.stat(path).st_size == source.size_bytes:
+                    return True
+            except FileNotFoundError:
+                pass
+        return False
+
+    def _write(self, source: BlobSource, temporary: str) -> StoredBlob:
+        """Write a file's bytes, which may still be lost; an OSError is the source's, not the store's."""
+        if source.data is not None:
+            with self._storing(source.path.name):
+                handle = _create(temporary)
+                try:
+                    left = memoryview(source.data)
+                    while left:
+                        left = left[os.write(handle, left) :]
+                finally:
+                    os.close(handle)
+            return StoredBlob(source.digest, source.size_bytes, created=True)
+        hasher, size = hashlib.sha256(), 0
+        with source.path.open("rb") as original, os.fdopen(_create(temporary), "wb") as file:
+            for chunk in _chunks(original):
+                hasher.update(chunk)
+                size += len(chunk)
+                with self._storing(source.path.name):
+                    file.write(chunk)
+            with self._storing(source.path.name):
+                file.flush()
+        return StoredBlob(hasher.hexdigest(), size, created=True)
+
+    def _keep(self, written: dict[str, str]) -> None:
+        """Put written files in their places: their bytes are on the disk before a digest names them."""
+        root = self._root_path
+        make_durable(list(written.values()), root)
+        changed: set[str] = set()
+        for digest, temporary in written.items():
+            target = self._place(digest)
+            folder = os.path.dirname(target)
+            try:
+                os.replace(temporary, target)
+            except FileNotFoundError:
+                with suppress(FileExistsError):
+                    os.mkdir(folder, mode=0o700)
+                os.replace(temporary, target)
+                changed.add(root)
+            changed.add(folder)
+        make_durable(sorted(changed), root)
+
     def _put(self, chunks: Iterator[bytes], name: str) -> StoredBlob:
         hasher, size = hashlib.sha256(), 0
         with self._storing(name):
@@ -212,10 +320,8 @@ class FileBlobs:
                     file.flush()
                     os.fsync(file.fileno())
             with self._storing(name):
-                target = self._path(hasher.hexdigest())
-                # ``parents=True`` would make the upper folder without the mode.
-                for folder in (target.parent.parent, target.parent):
-                    folder.mkdir(mode=0o700, exist_ok=True)
+                target = Path(self._place(hasher.hexdigest()))
+                target.parent.mkdir(mode=0o700, exist_ok=True)
                 created = not target.exists()
                 os.replace(temporary, target)
                 _sync_folder(target.parent)
@@ -225,9 +331,15 @@ class FileBlobs:
         return StoredBlob(hasher.hexdigest(), size, created)
 
     def _path(self, digest: str) -> Path:
+        """Where a blob lies, or would."""
+        place = self._place(digest)
+        former = _former(place)
+        return Path(former if not os.path.exists(place) and os.path.exists(former) else place)
+
+    def _place(self, digest: str) -> str:
         if not _DIGEST.fullmatch(digest):
             raise ValueError(f"not a blob's digest: {digest!r}")
-        return self._root / digest[:2] / digest[2:4] / digest
+        return f"{self._root_path}/{digest[:2]}/{digest}"
 
     @contextmanager
     def _storing(self, what: str) -> Iterator[None]:
@@ -266,6 +378,16 @@ class FileBlobs:
 def _chunks(file: BinaryIO) -> Iterator[bytes]:
     while chunk := file.read(CHUNK_BYTES):
         yield chunk
+
+
+def _create(path: str) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+
+
+def _former(place: str) -> str:
+    """Where a blob lies in a store that was made with another level of folders."""
+    folder, digest = os.path.split(place)
+    return f"{folder}/{digest[2:4]}/{digest}"
 
 
 def _secret_name(name: str) -> str:

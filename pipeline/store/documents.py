@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from sqlalchemy import bindparam, select, text
-from sqlalchemy.dialects.postgresql import JSONB, insert
+from sqlalchemy.dialects.postgresql import JSON, JSONB, insert
 from sqlalchemy.orm import Session
 
 from pipeline.domain.errors import UsageError
@@ -21,6 +21,7 @@ __all__ = [
     "NewRun",
     "collection_id_of",
     "find_document",
+    "insert_documents",
     "insert_runs",
     "known_documents",
     "lock_changed_runs",
@@ -226,6 +227,72 @@ _SET_CONTENTS = text(
     where document.collection_id = :collection_id and document.source_uri = file.uri
     """
 )
+
+
+def insert_documents(
+    session: Session,
+    collection_id: int,
+    batch_id: int | None,
+    files: Sequence[NewDocument],
+    *,
+    recipe: dict[str, object],
+    recipe_digest: str,
+    space_id: int | None,
+    priority: int,
+) -> dict[str, tuple[UUID, int]]:
+    """Make documents of sources that nothing was stored about, each with a queued run and its parse unit.
+
+    Returns:
+        By uri, the document and its run. A source that somebody else has enqueued meanwhile is not among them.
+    """
+    # By name, as everybody inserts them, so that two enqueues of the same files wait for each other in one direction
+    # only. Runs are numbered in the order given.
+    listed = sorted(
+        (
+            {"n": n, "uri": file.uri, "digest": file.digest, "media_type": file.media_type, "size": file.size_bytes}
+            for n, file in enumerate(files)
+        ),
+        key=lambda file: str(file["uri"]),
+    )
+    rows = session.execute(
+        _INSERT_DOCUMENTS,
+        {
+            "files": listed,
+            "collection_id": collection_id,
+            "batch_id": batch_id,
+            "recipe": recipe,
+            "recipe_digest": recipe_digest,
+            "space_id": space_id,
+            "priority": priority,
+        },
+    )
+    return {row.source_uri: (row.document_id, row.run_id) for row in rows}
+
+
+_INSERT_DOCUMENTS = text(
+    """
+    with file as materialized (
+        select * from json_to_recordset(:files) as listed (n int, uri text, digest text, media_type text, size bigint)
+    ), made as (
+        insert into document (collection_id, batch_id, source_uri, blob_digest, media_type, size_bytes)
+        select :collection_id, cast(:batch_id as bigint), uri, digest, media_type, size from file
+        on conflict (collection_id, source_uri) do nothing
+        returning id, source_uri, blob_digest, media_type
+    ), runs as (
+        insert into run (collection_id, recipe, recipe_digest, space_id, priority, batch_id,
+                         document_id, blob_digest, media_type)
+        select :collection_id, :recipe, :recipe_digest, cast(:space_id as bigint), cast(:priority as smallint),
+               cast(:batch_id as bigint), made.id, made.blob_digest, made.media_type
+        from made join file on file.uri = made.source_uri order by file.n
+        returning id, document_id, priority, queued_at
+    ), units as (
+        insert into unit (run_id, collection_id, priority, queued_at, stage, ordinal)
+        select id, :collection_id, priority, queued_at, 'parse', 0 from runs
+    )
+    select made.source_uri, made.id as document_id, runs.id as run_id
+    from made join runs on runs.document_id = made.id
+    """
+).bindparams(bindparam("files", type_=JSON), bindparam("recipe", type_=JSONB))
 
 
 def insert_runs(

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from pipeline.domain.errors import ConfigError, ServiceUnavailable
-from pipeline.store.blobs import StoredBlob, digest_of, missing
+from pipeline.store.blobs import BlobSource, StoredBlob, digest_of, missing
 
 __all__ = ["S3Blobs", "open_s3"]
 
+_SENDERS = 16
 _ABSENT = frozenset({"404", "NoSuchKey", "NotFound"})
 
 
@@ -72,6 +74,19 @@ class S3Blobs:
         with self._calling():
             self._client.put_object(Bucket=self._bucket, Key=self._key(digest), Body=data)
         return StoredBlob(digest, len(data), created=True)
+
+    def put_all(self, sources: Sequence[BlobSource]) -> list[StoredBlob | OSError]:
+        def put(source: BlobSource) -> StoredBlob | OSError:
+            try:
+                if source.data is not None:
+                    return self.put_bytes(source.data)
+                return self.put_path(source.path, digest=source.digest)
+            except OSError as error:
+                return error
+
+        # Most of the time goes into waiting for the answers.
+        with ThreadPoolExecutor(_SENDERS, "blobs") as pool:
+            return list(pool.map(put, sources))
 
     def read(self, digest: str) -> bytes:
         data = self._get(self._key(digest))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from pipeline.domain.errors import ServiceUnavailable, UsageError
 from pipeline.domain.run import RunState
 from pipeline.enqueue import EnqueueResult, EnqueueState, enqueue
 from pipeline.recipe import Recipe
-from pipeline.store.blobs import FileBlobs
+from pipeline.store.blobs import BlobSource, FileBlobs, StoredBlob
 from pipeline.store.runs import move_run
 from pipeline.store.schema import Batch, Blob, Document, Run, Unit
 from pipeline.store.session import Sessions, make_engine, make_sessions
@@ -231,11 +232,12 @@ def test_slices_are_reported_as_they_are_accepted(
 
 def test_a_blob_swept_away_just_before_the_commit_is_stored_again(put: Enqueuer, page: Path) -> None:
     class Swept(FileBlobs):
-        def put_path(self, path: Path, *, digest: str | None = None) -> Any:
-            blob = super().put_path(path, digest=digest)
-            if digest and not blob.created:
-                self.delete(blob.digest)
-            return blob
+        def put_all(self, sources: Sequence[BlobSource]) -> list[StoredBlob | OSError]:
+            put = super().put_all(sources)
+            for blob in put:
+                if isinstance(blob, StoredBlob) and not blob.created:
+                    self.delete(blob.digest)
+            return put
 
     put.blobs.put_bytes(page.read_bytes())
     put.blobs.__class__ = Swept

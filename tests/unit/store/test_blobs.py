@@ -7,6 +7,7 @@ import hashlib
 import io
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
 from pipeline.domain.errors import ConfigError, RejectedInput, ServiceUnavailable
-from pipeline.store.blobs import BlobStore, FileBlobs, open_blobs
+from pipeline.store.blobs import BlobSource, BlobStore, FileBlobs, StoredBlob, open_blobs
 from pipeline.store.s3 import S3Blobs
 
 
@@ -157,3 +158,95 @@ def test_only_a_digest_names_a_blob(tmp_path: Path) -> None:
         store.read("../../etc/passwd")
     with pytest.raises(ValueError, match="not a secret's name"):
         store.read_secret("../x")
+
+
+def test_many_files_are_stored_at_once_each_once(store: BlobStore, tmp_path: Path) -> None:
+    contents = [f"text {number % 40}".encode() for number in range(50)]
+    sources = [_source(tmp_path / str(number), data) for number, data in enumerate(contents)]
+
+    put = store.put_all(sources)
+
+    assert [blob.digest for blob in put if isinstance(blob, StoredBlob)] == [source.digest for source in sources]
+    assert [store.read(source.digest) for source in sources] == contents
+    assert all(isinstance(blob, StoredBlob) and not blob.created for blob in store.put_all(sources))
+
+
+def test_of_many_files_one_that_is_gone_is_told_and_one_that_changed_is_stored_as_it_is(
+    store: BlobStore, tmp_path: Path
+) -> None:
+    sources = [_source(tmp_path / str(number), b"%d" % number, held=False) for number in range(3)]
+    (tmp_path / "0").unlink()
+    (tmp_path / "1").write_bytes(b"other")
+
+    gone, changed, same = store.put_all(sources)
+
+    assert isinstance(gone, FileNotFoundError)
+    assert isinstance(changed, StoredBlob)
+    assert isinstance(same, StoredBlob)
+    assert (store.read(changed.digest), store.read(same.digest)) == (b"other", b"2")
+    assert not store.exists(sources[1].digest)
+
+
+def test_no_digest_names_bytes_that_a_crash_could_still_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "blobs"
+    store = FileBlobs(root)
+    sources = [_source(tmp_path / str(number), b"%d" % number) for number in range(3)]
+    named: list[int] = []
+
+    def durable(paths: Sequence[str], within: str) -> None:
+        named.append(sum(len(path.name) == 64 for path in root.rglob("*")))
+        assert all(Path(path).exists() for path in paths)
+
+    monkeypatch.setattr("pipeline.store.blobs.make_durable", durable)
+    store.put_all(sources)
+
+    # First the bytes, then the names, and only then is it said that they are stored.
+    assert named == [0, 3]
+
+
+def test_a_disk_that_fills_up_among_many_files_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = FileBlobs(tmp_path / "blobs")
+
+    def full(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(ServiceUnavailable, match="no space left for"):
+        store.put_all([_source(tmp_path / "a", b"too much")])
+
+    assert [path for path in (tmp_path / "blobs").rglob("*") if path.is_file()] == []
+
+
+def test_what_a_crash_left_short_is_written_again(tmp_path: Path) -> None:
+    store = FileBlobs(tmp_path / "blobs")
+    source = _source(tmp_path / "a", b"whole")
+    store.put_all([source])
+    with store.local_path(source.digest) as path:
+        path.write_bytes(b"")
+
+    (blob,) = store.put_all([source])
+
+    assert isinstance(blob, StoredBlob)
+    assert (blob.created, store.read(source.digest)) == (True, b"whole")
+
+
+def test_a_store_with_two_levels_of_folders_is_read(tmp_path: Path) -> None:
+    source = _source(tmp_path / "a", b"old")
+    former = tmp_path / "blobs" / source.digest[:2] / source.digest[2:4] / source.digest
+    former.parent.mkdir(parents=True)
+    former.write_bytes(b"old")
+    store = FileBlobs(tmp_path / "blobs")
+
+    assert store.read(source.digest) == b"old"
+    (blob,) = store.put_all([source])
+    assert isinstance(blob, StoredBlob)
+    assert not blob.created
+    store.delete(source.digest)
+    assert not store.exists(source.digest)
+
+
+def _source(path: Path, data: bytes, *, held: bool = True) -> BlobSource:
+    path.write_bytes(data)
+    return BlobSource(path, hashlib.sha256(data).hexdigest(), len(data), data if held else None)

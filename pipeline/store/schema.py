@@ -45,6 +45,7 @@ __all__ = [
     "Base",
     "Batch",
     "Blob",
+    "ChainWait",
     "ChunkRow",
     "Collection",
     "Document",
@@ -109,13 +110,19 @@ class Installation(Base):
 
 
 class Collection(Base):
-    """A set of documents that is searched together, with one active embedding space."""
+    """A set of documents that is searched together, by the vectors of one active embedding space.
+
+    ``next_space_id``: the space that its documents are being embedded into; it becomes the active one when all are.
+    ``former_space_id``: the one before the last switch, while vectors that were carried along for it are left.
+    """
 
     __tablename__ = "collection"
 
     id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
     name: Mapped[str] = mapped_column(unique=True)
     active_space_id: Mapped[int | None] = mapped_column(ForeignKey("embedding_space.id"))
+    next_space_id: Mapped[int | None] = mapped_column(ForeignKey("embedding_space.id"))
+    former_space_id: Mapped[int | None] = mapped_column(ForeignKey("embedding_space.id"))
     created_at: Mapped[datetime] = mapped_column(server_default=_NOW)
 
 
@@ -184,6 +191,7 @@ class Run(Base):
             postgresql_where=sql("state = 'queued'"),
         ),
         Index("ix_run_parked", "resume_at", postgresql_where=sql("state = 'parked'")),
+        Index("ix_run_primary_only", "id", postgresql_where=sql("primary_only")),
         Index(None, "document_id", "id"),
         Index(None, "batch_id"),
         # Deleting a run looks here for the runs that redo it.
@@ -270,7 +278,14 @@ class Unit(Base):
             "dispatched_at",
             postgresql_where=sql("state = 'pending' and dispatched_at is not null"),
         ),
-        Index("ix_unit_parked", "stage", "resume_at", postgresql_where=sql("state = 'parked'")),
+        Index(
+            "ix_unit_parked",
+            "stage",
+            sql("priority desc"),
+            "resume_at",
+            "id",
+            postgresql_where=sql("state = 'parked'"),
+        ),
         Index(
             "ix_unit_suspect",
             "stage",
@@ -382,7 +397,11 @@ class ChunkRow(Base):
 
 
 class EmbeddingSpace(Base):
-    """A model and a dimension, with the vector of a fixed probe text that every replica's answer is compared with."""
+    """A model and a dimension, with the vector of a fixed probe text that every replica's answer is compared with.
+
+    ``embedder``: where its model is asked (``kb.embedder`` without what it leaves out; no key is in it), for the time
+    when the configuration speaks of another. ``{}``: the built-in one; null: nobody has said.
+    """
 
     __tablename__ = "embedding_space"
     __table_args__ = (UniqueConstraint("model", "dim"),)
@@ -391,6 +410,7 @@ class EmbeddingSpace(Base):
     model: Mapped[str]
     dim: Mapped[int]
     reference: Mapped[list[float] | None] = mapped_column(ARRAY(Double))
+    embedder: Mapped[dict[str, Any] | None]
     created_at: Mapped[datetime] = mapped_column(server_default=_NOW)
 
 
@@ -414,6 +434,19 @@ class TargetSwitch(Base):
     target: Mapped[str] = mapped_column(primary_key=True)
     disabled: Mapped[bool]
     changed_at: Mapped[datetime] = mapped_column(server_default=_NOW)
+
+
+class ChainWait(Base):
+    """A chain that is closed, as last seen, and until when (null: until somebody acts).
+
+    What waits for it keeps its own ``resume_at``, so that a long outage writes a row a cooldown, whatever waits.
+    """
+
+    __tablename__ = "chain_wait"
+
+    stage: Mapped[str] = mapped_column(primary_key=True)
+    primary_only: Mapped[bool] = mapped_column(primary_key=True)
+    until: Mapped[datetime | None]
 
 
 class Worker(Base):

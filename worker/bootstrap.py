@@ -1,7 +1,7 @@
 """The composition root: from the environment to what a process works with.
 
-The light half is here: it makes no provider and imports no worker, so that a command starts fast. ``worker/calls.py``
-adds what calls models, ``worker/ingester.py`` what carries out slices.
+The light half is here: it makes no provider and imports no worker, and each part is imported where it is made, so
+that a command starts fast. ``worker/calls.py`` adds what calls models, ``worker/ingester.py`` what carries out slices.
 """
 
 from __future__ import annotations
@@ -12,20 +12,9 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
-from pipeline.adapters.chains import Chains, build_chains
-from pipeline.config.load import LoadedConfig, load_config
-from pipeline.config.model import Config
-from pipeline.dispatch import DispatchPolicy, Publish, dispatch
 from pipeline.domain.unit import Stage
-from pipeline.failover.target import Chain
 from pipeline.observe.logging import configure_logging, get_logger
-from pipeline.recipe import EmbedSpace, Recipe, build_recipe
 from pipeline.settings import Settings
-from pipeline.store.blobs import BlobStore, open_blobs
-from pipeline.store.installation import read_installation
-from pipeline.store.migrate import check_schema
-from pipeline.store.retention import RetentionPolicy
-from pipeline.store.schema import Installation
 from pipeline.store.session import Engine, Sessions, make_engine, make_sessions
 from worker.embedded import broker_url
 from worker.services import Addresses, find_services
@@ -33,8 +22,16 @@ from worker.services import Addresses, find_services
 if TYPE_CHECKING:
     from celery import Celery
 
+    from pipeline.adapters.chains import Chains
+    from pipeline.config.load import LoadedConfig
+    from pipeline.config.model import Config
+    from pipeline.dispatch import DispatchPolicy, Publish
     from pipeline.endings import UnitPolicy
+    from pipeline.failover.target import Chain
+    from pipeline.recipe import EmbedSpace, Recipe
     from pipeline.reconcile import ReconcilePolicy
+    from pipeline.store.blobs import BlobStore
+    from pipeline.store.schema import Installation
 
 __all__ = ["ROLE_OF_STAGE", "Container", "open_container"]
 
@@ -80,6 +77,8 @@ class Container:
         Raises:
             ConfigError: It can't be used.
         """
+        from pipeline.config.load import load_config
+
         return load_config(self.settings, missing_keys=self._missing_keys)
 
     @property
@@ -89,6 +88,8 @@ class Container:
     @cached_property
     def chains(self) -> Chains:
         """Every role's chain; the installation's key tells accounts apart, so Postgres is read."""
+        from pipeline.adapters.chains import build_chains
+
         return build_chains(
             self.config,
             self.settings.secret,
@@ -107,6 +108,8 @@ class Container:
 
     def recipe_for(self, collection: str) -> Recipe:
         """What documents of a collection are processed under, as the configuration stands now."""
+        from pipeline.recipe import build_recipe
+
         own = self.config.collection(collection)
         embedder = self.chains.chain("embedder").primary
         # A chunk longer than the model reads would be cut silently.
@@ -127,6 +130,8 @@ class Container:
     @property
     def space(self) -> EmbedSpace:
         """The configured embedding model and its width."""
+        from pipeline.recipe import EmbedSpace
+
         embedder = self.chains.chain("embedder").primary
         if embedder.dim is None:
             msg = "an embedder without a width passed the configuration's checks"
@@ -135,7 +140,6 @@ class Container:
 
     @property
     def unit_policy(self) -> UnitPolicy:
-        # What carries out work takes half a second to import, and most commands never do.
         from pipeline.endings import UnitPolicy
 
         unit = self.config.unit
@@ -148,11 +152,14 @@ class Container:
 
     @property
     def dispatch_policy(self) -> DispatchPolicy:
+        from pipeline.dispatch import DispatchPolicy
+
         return DispatchPolicy(slice_units=self.config.unit.slice, window_per_slot=self.config.dispatch.window_per_slot)
 
     @property
     def reconcile_policy(self) -> ReconcilePolicy:
         from pipeline.reconcile import ReconcilePolicy
+        from pipeline.store.retention import RetentionPolicy
 
         return ReconcilePolicy(
             unit=self.unit_policy,
@@ -186,6 +193,9 @@ class Container:
         Raises:
             ServiceUnavailable: Postgres is away, or its schema is not the one that this version needs.
         """
+        from pipeline.store.installation import read_installation
+        from pipeline.store.revisions import check_schema
+
         check_schema(self.engine)
         with self.sessions() as session:
             return read_installation(session)
@@ -197,11 +207,13 @@ class Container:
 
     @cached_property
     def blobs(self) -> BlobStore:
+        from pipeline.store.blobs import open_blobs
+
         return open_blobs(self.addresses.blob_url)
 
     @cached_property
     def app(self) -> Celery:
-        """The Celery app, imported here because a command that only reads has no use for it."""
+        """The Celery app."""
         from worker.app import make_app
 
         return make_app(broker_url(self.addresses.redis_url), f"{self.key_prefix}:")
@@ -220,6 +232,8 @@ class Container:
         Raises:
             ServiceUnavailable: Postgres or the broker is away; the beat does it when they are back.
         """
+        from pipeline.dispatch import dispatch
+
         return dispatch(self.sessions, self.publish, self.dispatch_policy)
 
     # --- housekeeping ---

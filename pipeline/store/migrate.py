@@ -6,23 +6,19 @@ The scripts lie in the ``migrations`` package beside ``pipeline``; no ``alembic.
 from __future__ import annotations
 
 import io
-from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from alembic.util.exc import CommandError
 from psycopg import Error as PsycopgError
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
-import pipeline
-from pipeline.domain.errors import ConfigError, ServiceUnavailable
+from pipeline.domain.errors import ConfigError
+from pipeline.store.revisions import SCRIPTS, refuse_newer
 
-__all__ = ["SCRIPTS", "check_schema", "head_revision", "schema_drift", "schema_revision", "upgrade"]
+__all__ = ["schema_drift", "upgrade"]
 
-SCRIPTS = Path(pipeline.__file__).resolve().parent.parent / "migrations"
 _LOCK = 0x7469_6465_6761_7465
 """The advisory lock that one upgrade at a time holds: "tidegate" in ASCII."""
 
@@ -39,43 +35,13 @@ def upgrade(engine: Engine, revision: str = "head") -> None:
         guard.execute(text("select pg_advisory_lock(:key)"), {"key": _LOCK})
         try:
             with engine.connect() as connection:
-                _refuse_newer(connection)
+                refuse_newer(connection)
                 command.upgrade(_config(connection), revision)
                 connection.commit()
         except DBAPIError as error:
             raise _explained(error) from error
         finally:
             guard.execute(text("select pg_advisory_unlock(:key)"), {"key": _LOCK})
-
-
-def head_revision() -> str:
-    """The revision that this version of the program needs."""
-    head = ScriptDirectory(str(SCRIPTS)).get_current_head()
-    if head is None:
-        raise ConfigError(f"there are no migrations in {str(SCRIPTS)!r}", "install Tidegate again")
-    return head
-
-
-def schema_revision(engine: Engine) -> str | None:
-    """The revision the database is at; None when it holds no schema of ours."""
-    with engine.connect() as connection:
-        return _revision(connection)
-
-
-def check_schema(engine: Engine) -> None:
-    """Make sure that the schema is the one this program needs.
-
-    Raises:
-        ServiceUnavailable: It is older or missing; the remedy names ``tidegate db upgrade``.
-        ConfigError: It is newer than this program.
-    """
-    with engine.connect() as connection:
-        _refuse_newer(connection)
-        found = _revision(connection)
-    head = head_revision()
-    if found != head:
-        state = "holds no Tidegate schema" if found is None else f"is at schema {found!r}"
-        raise ServiceUnavailable(f"the database {state}, this version needs {head!r}", "run: tidegate db upgrade")
 
 
 def schema_drift(engine: Engine) -> str | None:
@@ -96,23 +62,6 @@ def _config(connection: Connection) -> Config:
     config.set_main_option("script_location", str(SCRIPTS).replace("%", "%%"))
     config.attributes["connection"] = connection
     return config
-
-
-def _revision(connection: Connection) -> str | None:
-    return MigrationContext.configure(connection).get_current_revision()
-
-
-def _refuse_newer(connection: Connection) -> None:
-    found = _revision(connection)
-    connection.rollback()
-    if found is None:
-        return
-    known = {script.revision for script in ScriptDirectory(str(SCRIPTS)).walk_revisions()}
-    if found not in known:
-        raise ConfigError(
-            f"the database is at schema {found!r}, which this version of Tidegate does not know",
-            "upgrade Tidegate on this host to the version that made it",
-        )
 
 
 def _explained(error: DBAPIError) -> Exception:

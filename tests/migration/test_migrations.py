@@ -8,10 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from alembic import command
 from alembic.config import Config
+from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, inspect, text
 
 from pipeline.domain.errors import ConfigError, ServiceUnavailable
-from pipeline.store import migrate
+from pipeline.store import migrate, revisions
 from pipeline.store.installation import read_installation
 from pipeline.store.schema import Base
 from pipeline.store.session import make_engine, make_sessions
@@ -28,7 +29,7 @@ def test_the_migrated_schema_is_the_declared_one(empty: Engine) -> None:
     migrate.upgrade(empty)
 
     assert migrate.schema_drift(empty) is None
-    assert migrate.schema_revision(empty) == migrate.head_revision()
+    assert revisions.schema_revision(empty) == revisions.head_revision()
 
 
 def test_drift_is_seen(empty: Engine) -> None:
@@ -71,7 +72,7 @@ def test_upgrades_at_once_wait_for_each_other(empty: Engine) -> None:
 
 def test_an_empty_database_names_the_command_that_helps(empty: Engine) -> None:
     with pytest.raises(ServiceUnavailable, match="tidegate db upgrade"):
-        migrate.check_schema(empty)
+        revisions.check_schema(empty)
 
 
 def test_a_newer_schema_is_refused_by_check_and_upgrade(empty: Engine) -> None:
@@ -80,7 +81,7 @@ def test_a_newer_schema_is_refused_by_check_and_upgrade(empty: Engine) -> None:
         connection.execute(text("update alembic_version set version_num = '9999'"))
 
     with pytest.raises(ConfigError, match="'9999'"):
-        migrate.check_schema(empty)
+        revisions.check_schema(empty)
     with pytest.raises(ConfigError, match="'9999'"):
         migrate.upgrade(empty)
 
@@ -89,11 +90,15 @@ def test_a_downgrade_leaves_nothing_and_the_way_up_is_open_again(empty: Engine) 
     migrate.upgrade(empty)
     with empty.connect() as connection:
         config = Config()
-        config.set_main_option("script_location", str(migrate.SCRIPTS))
+        config.set_main_option("script_location", str(revisions.SCRIPTS))
         config.attributes["connection"] = connection
         command.downgrade(config, "base")
         connection.commit()
 
     assert inspect(empty).get_table_names() == ["alembic_version"]
     migrate.upgrade(empty)
-    migrate.check_schema(empty)
+    revisions.check_schema(empty)
+
+
+def test_alembic_and_the_check_that_does_without_it_agree_on_the_newest_revision() -> None:
+    assert ScriptDirectory(str(revisions.SCRIPTS)).get_current_head() == revisions.head_revision()

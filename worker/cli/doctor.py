@@ -132,7 +132,7 @@ def _services(container: Container) -> Finding:
 
 
 def _postgres(container: Container) -> Finding:
-    from pipeline.store.migrate import check_schema, schema_revision
+    from pipeline.store.revisions import check_schema, schema_revision
     from pipeline.store.versions import server_versions
 
     with container.sessions() as session:

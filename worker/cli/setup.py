@@ -66,7 +66,8 @@ def _without_file(settings: Settings) -> str:
 
 def db_upgrade(context: typer.Context) -> None:
     """Bring the database to the schema that this version needs."""
-    from pipeline.store.migrate import schema_revision, upgrade
+    from pipeline.store.migrate import upgrade
+    from pipeline.store.revisions import schema_revision
 
     terminal = terminal_of(context)
     with services(terminal) as container:
@@ -82,7 +83,8 @@ def db_check(context: typer.Context) -> None:
 
     Tables that have drifted from it are an error too.
     """
-    from pipeline.store.migrate import check_schema, schema_drift, schema_revision
+    from pipeline.store.migrate import schema_drift
+    from pipeline.store.revisions import check_schema, schema_revision
 
     terminal = terminal_of(context)
     with services(terminal) as container:

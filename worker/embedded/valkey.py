@@ -10,10 +10,6 @@ from pathlib import Path
 from typing import ClassVar
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
-import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
-
 from pipeline.domain.errors import ConfigError, ServiceUnavailable
 from worker.embedded.child import Ladder
 from worker.embedded.server import EmbeddedServer
@@ -77,6 +73,11 @@ class EmbeddedValkey(EmbeddedServer):
         return [str(self._server), *(word for key, value in settings.items() for word in (f"--{key}", value))]
 
     def is_ready(self) -> bool:
+        # Its import takes longer than all the rest of the package, which every command imports.
+        import redis
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
+
         client = redis.Redis(
             unix_socket_path=str(self._socket), socket_timeout=_PROBE_TIMEOUT_S, retry=Retry(NoBackoff(), 0)
         )

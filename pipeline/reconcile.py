@@ -21,7 +21,7 @@ from pipeline.store.attempt_sink import close_lost_attempts
 from pipeline.store.blob_rows import sweep_blobs
 from pipeline.store.blobs import BlobStore
 from pipeline.store.losses import LostLease, expired_runs, lose_leases, release_leases, runs_held_by
-from pipeline.store.parked import parked_runs, postpone_parked, wake_parked
+from pipeline.store.parked import due_units, note_closed, note_open, wake_units
 from pipeline.store.retention import RetentionPolicy, sweep
 from pipeline.store.runs import give_up_parked, lock_run, move_run
 from pipeline.store.session import Session, Sessions, transact
@@ -165,42 +165,43 @@ def _take(sessions: Sessions, run_id: int, take: Callable[[Session, int], list[L
 def wake_parked_runs(sessions: Sessions, chains: ChainWatch, stages: Sequence[Stage], most_units: int) -> list[int]:
     """Let due parked units go on, as many as their chains would take; returns the runs that they belong to.
 
-    A half-open chain gets a single canary, a recovering one its ramp. Where a chain is still closed, the units wait
-    for its soonest recovery instead, without any row being written but their own.
+    A half-open chain gets a single canary, a recovering one its ramp. What waits for a closed chain is not written:
+    the chain's state decides when it is looked at, and until when that is stands in a row for the chain.
     """
     resumed: list[int] = []
     for stage, primary_only in product(stages, (False, True)):
         with sessions() as session:
-            waiting = parked_runs(session, stage, primary_only=primary_only, limit=most_units)
+            waiting = due_units(session, stage, primary_only=primary_only, limit=1)
         if not waiting:
             continue
         chain = chains.room(stage, primary_only=primary_only)
-        if chain.room == 0:
-            _postpone(sessions, stage, primary_only, chain)
+        if not _noted(sessions, stage, primary_only, chain):
             continue
-        room = min(chain.room, most_units)
-        for run_id in waiting:
-            if room <= 0:
-                break
-            woken = _wake(sessions, run_id, stage, room)
-            room -= woken
-            if woken:
+        with sessions() as session:
+            waiting = due_units(session, stage, primary_only=primary_only, limit=min(chain.room, most_units))
+        for run_id, unit_ids in waiting.items():
+            if _wake(sessions, run_id, unit_ids):
                 resumed.append(run_id)
     return resumed
 
 
-def _wake(sessions: Sessions, run_id: int, stage: Stage, most: int) -> int:
+def _wake(sessions: Sessions, run_id: int, unit_ids: Sequence[int]) -> int:
     with sessions.begin() as session:
         run = lock_run(session, run_id)
         if run is None or run.state not in (RunState.PARKED, RunState.RUNNING):
             return 0
-        woken = wake_parked(session, run_id, stage, most)
+        woken = wake_units(session, run_id, unit_ids)
         if woken and run.state == RunState.PARKED:
             move_run(session, run_id, RunState.RUNNING)
         return woken
 
 
-def _postpone(sessions: Sessions, stage: Stage, primary_only: bool, chain: ChainRoom) -> None:
-    until = None if chain.until is None else datetime.fromtimestamp(chain.until, UTC)
+def _noted(sessions: Sessions, stage: Stage, primary_only: bool, chain: ChainRoom) -> bool:
+    """Keep how a chain stands, for people; True when it has room."""
     with sessions.begin() as session:
-        postpone_parked(session, stage, primary_only=primary_only, until=until)
+        if chain.room:
+            note_open(session, stage, primary_only=primary_only)
+            return True
+        until = None if chain.until is None else datetime.fromtimestamp(chain.until, UTC)
+        note_closed(session, stage, primary_only=primary_only, until=until)
+        return False

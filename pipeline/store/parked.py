@@ -3,17 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
-from sqlalchemy import func, select, update
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    ColumnElement,
+    DateTime,
+    any_,
+    delete,
+    func,
+    literal,
+    literal_column,
+    or_,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from pipeline.domain.run import RunState
 from pipeline.domain.unit import Stage, UnitState
 from pipeline.store.moves import move_units, rows_changed
-from pipeline.store.schema import Run, Unit
+from pipeline.store.schema import ChainWait, Run, Unit
 from pipeline.store.units import Claimed, Moment, held_by
 
-__all__ = ["make_parked_due", "park_pending", "park_unit", "parked_runs", "postpone_parked", "wake_parked"]
+__all__ = [
+    "NEXT_TRY",
+    "due_units",
+    "make_parked_due",
+    "make_timeless_due",
+    "next_try",
+    "note_closed",
+    "note_open",
+    "park_pending",
+    "park_unit",
+    "wake_parked",
+    "wake_units",
+]
 
 
 def park_unit(session: Session, unit: Claimed, resume_at: Moment | None, calls: int = 0) -> bool:
@@ -58,62 +86,111 @@ def wake_parked(session: Session, run_id: int, stage: Stage | None, limit: int) 
     )
 
 
-def parked_runs(session: Session, stage: Stage, *, primary_only: bool, limit: int) -> list[int]:
-    """Runs with parked units of a stage that are due, the longest overdue first."""
-    return list(
-        session.scalars(
-            select(Unit.run_id)
-            .join(Run, Run.id == Unit.run_id)
-            .where(
-                Unit.state == UnitState.PARKED.value,
-                Unit.stage == stage.value,
-                Unit.resume_at <= func.now(),
-                Run.primary_only.is_(primary_only),
-            )
-            .group_by(Unit.run_id)
-            .order_by(func.max(Unit.priority).desc(), func.min(Unit.resume_at), Unit.run_id)
-            .limit(limit)
-        )
+def wake_units(session: Session, run_id: int, unit_ids: Sequence[int]) -> int:
+    """Make these parked units of a run, which the caller has locked, pending again; returns how many."""
+    return rows_changed(
+        session,
+        move_units(
+            UnitState.PENDING, Unit.run_id == run_id, Unit.id.in_(unit_ids), Unit.state == UnitState.PARKED.value
+        ),
     )
 
 
-def postpone_parked(session: Session, stage: Stage, *, primary_only: bool, until: Moment | None) -> None:
-    """Have the due parked units of a stage wait until ``until`` (None: until somebody acts), and their runs too."""
-    runs = select(Run.id).where(Run.primary_only.is_(primary_only))
-    moved = session.scalars(
-        update(Unit)
-        .where(
-            Unit.state == UnitState.PARKED.value,
-            Unit.stage == stage.value,
-            Unit.resume_at <= func.now(),
-            Unit.run_id.in_(runs),
-        )
-        .values(resume_at=until)
-        .returning(Unit.run_id)
-        .execution_options(synchronize_session=False)
-    ).all()
-    if moved:
-        soonest = (
-            select(func.min(Unit.resume_at))
-            .where(Unit.run_id == Run.id, Unit.state == UnitState.PARKED.value)
-            .scalar_subquery()
-        )
-        rows_changed(
-            session,
-            update(Run).where(Run.id.in_(set(moved)), Run.state == RunState.PARKED.value).values(resume_at=soonest),
-        )
+def due_units(session: Session, stage: Stage, *, primary_only: bool, limit: int) -> dict[int, list[int]]:
+    """The next parked units of a stage that are due, as ids by run: priority first, then the longest overdue.
+
+    It walks an index in that order and stops at ``limit``, whatever waits.
+    """
+    rows = session.execute(_DUE_PRIMARY_ONLY if primary_only else _DUE, {"stage": stage.value, "limit": limit})
+    found: dict[int, list[int]] = {}
+    for row in rows:
+        found.setdefault(row.run_id, []).append(row.id)
+    return found
+
+
+_DUE = text(
+    """
+    select unit.run_id, unit.id from unit
+    where unit.state = 'parked' and unit.stage = :stage and unit.resume_at <= now()
+      and not exists (select from run where run.id = unit.run_id and run.primary_only)
+    order by unit.priority desc, unit.resume_at, unit.id
+    limit :limit
+    """
+)
+# Few runs are of this kind, and they have an index of their own.
+_DUE_PRIMARY_ONLY = text(
+    """
+    select unit.run_id, unit.id from run
+    join unit on unit.run_id = run.id and unit.stage = :stage and unit.state = 'parked' and unit.resume_at <= now()
+    where run.primary_only
+    order by unit.priority desc, unit.resume_at, unit.id
+    limit :limit
+    """
+)
+
+
+NEXT_TRY = """
+    case when run.state = 'parked' then (
+        select case when count(*) = 0 then run.resume_at
+                    else min(case when chain_wait.stage is null then unit.resume_at
+                                  when unit.resume_at is null or chain_wait.until is null then null
+                                  else greatest(unit.resume_at, chain_wait.until) end) end
+        from unit
+        left join chain_wait on chain_wait.stage = unit.stage and chain_wait.primary_only = run.primary_only
+        where unit.run_id = run.id and unit.state = 'parked'
+    ) end
+"""
+"""When a parked ``run`` is looked at next: the soonest of its units, but not while their chain is closed."""
+
+
+def next_try() -> ColumnElement[datetime | None]:
+    """``NEXT_TRY`` for a query of ``Run``; null where it is not parked, or waits without a time."""
+    return literal_column(f"({NEXT_TRY})", DateTime(timezone=True))
+
+
+def note_closed(session: Session, stage: Stage, *, primary_only: bool, until: datetime | None) -> bool:
+    """Keep until when a chain is closed, for people (None: until somebody acts); False when that was known."""
+    statement = insert(ChainWait).values(stage=stage.value, primary_only=primary_only, until=until)
+    noted = session.scalar(
+        statement.on_conflict_do_update(
+            index_elements=["stage", "primary_only"],
+            set_={"until": statement.excluded.until},
+            where=ChainWait.until.is_distinct_from(statement.excluded.until),
+        ).returning(ChainWait.stage)
+    )
+    return noted is not None
+
+
+def note_open(session: Session, stage: Stage, *, primary_only: bool) -> None:
+    """A chain takes calls again."""
+    session.execute(delete(ChainWait).where(ChainWait.stage == stage.value, ChainWait.primary_only.is_(primary_only)))
 
 
 def make_parked_due(session: Session, stages: Sequence[Stage]) -> int:
-    """A target of these stages is back (recovered, enabled, reset): let their parked units be looked at now."""
+    """A target of these stages is back (enabled, reset): let their parked units be looked at now; returns how many.
+
+    Units that are due already are not written again.
+    """
     names = [stage.value for stage in stages]
-    waiting = [Unit.state == UnitState.PARKED.value, Unit.stage.in_(names)]
-    units = rows_changed(session, update(Unit).where(*waiting).values(resume_at=func.now()))
-    if units:
-        rows_changed(
-            session,
-            update(Run)
-            .where(Run.state == RunState.PARKED.value, Run.id.in_(select(Unit.run_id).where(*waiting)))
-            .values(resume_at=func.now()),
-        )
-    return units
+    session.execute(delete(ChainWait).where(ChainWait.stage.in_(names)))
+    return _make_due(session, Unit.stage.in_(names), or_(Unit.resume_at.is_(None), Unit.resume_at > func.now()))
+
+
+def make_timeless_due(session: Session) -> int:
+    """The configuration may have changed: look once more at what waits without a time; returns how many units."""
+    return _make_due(session, Unit.resume_at.is_(None))
+
+
+def _make_due(session: Session, *which: ColumnElement[bool]) -> int:
+    # Runs first, as everybody locks them.
+    waiting = (Unit.state == UnitState.PARKED.value, *which)
+    runs = list(session.scalars(select(Unit.run_id).where(*waiting).distinct()))
+    if not runs:
+        return 0
+    session.execute(
+        update(Run)
+        .where(Run.state == RunState.PARKED.value, Run.id == any_(literal(sorted(runs), ARRAY(BigInteger))))
+        .values(resume_at=func.now())
+        .execution_options(synchronize_session=False)
+    )
+    return rows_changed(session, update(Unit).where(*waiting).values(resume_at=func.now()))

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from pipeline.domain.run import RunState
 from pipeline.domain.unit import Stage
+from pipeline.store.parked import next_try
 from pipeline.store.schema import Run, Unit
 
 __all__ = ["Progress", "RunGlance", "StageGlance", "read_progress"]
@@ -66,8 +67,8 @@ def read_progress(session: Session, run_ids: Sequence[int]) -> Progress:
             Run.state,
             Run.failure_kind,
             Run.failure_detail,
-            Run.resume_at,
-            func.coalesce(Run.resume_at <= func.now(), False).label("due"),
+            next_try().label("resume_at"),
+            func.coalesce(next_try() <= func.now(), False).label("due"),
         ).where(Run.id == wanted)
     )
     glances = {

@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from pipeline.domain.errors import UsageError
 from pipeline.domain.run import RunState
+from pipeline.store.parked import NEXT_TRY
 
 __all__ = ["DocumentRow", "Scope", "StageCounts", "count_states", "list_documents", "scope_of", "waiting_by_stage"]
 
@@ -129,7 +130,7 @@ def list_documents(session: Session, scope: Scope, limit: int) -> list[DocumentR
         condition += " and state = 'failed'"
     rows = list(
         session.execute(
-            text(_LIST.format(newest=_NEWEST, condition=condition)),
+            text(_LIST.format(newest=_NEWEST, condition=condition, next_try=NEXT_TRY)),
             {**values, "limit": limit},
         )
     )
@@ -201,8 +202,8 @@ _LIST = """
     {newest}
     select document.id, document.source_uri, collection.name as collection, batch.label as batch,
            run.id as run_id, run.state, document.live_run_id, run.incomplete, run.page_count,
-           run.failure_kind, run.failure_detail, run.resume_at, run.queued_at, document.created_at, run.started_at,
-           run.finished_at,
+           run.failure_kind, run.failure_detail, {next_try} as resume_at, run.queued_at, document.created_at,
+           run.started_at, run.finished_at,
            (select count(*) from chunk where chunk.run_id = run.id) as chunks,
            (select count(*) from attempt join run own on own.id = attempt.run_id
             where own.document_id = document.id) as attempts,

@@ -71,6 +71,8 @@ class Seed:
             run = session.get_one(Run, run_id)
             if state == "leased":
                 values |= {"lease_token": UUID(int=1), "lease_expires_at": func.now()}
+            if state == "parked":
+                values.setdefault("resume_at", run.resume_at)
             for ordinal in ordinals:
                 session.add(
                     Unit(

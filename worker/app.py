@@ -9,6 +9,7 @@ from celery.events.dispatcher import EventDispatcher
 from kombu import Exchange, Queue
 
 from pipeline.domain.unit import QUEUES, Stage
+from worker.broker import PromptAmqp
 
 __all__ = ["UnbufferedDispatcher", "make_app", "task_name"]
 
@@ -39,7 +40,7 @@ def make_app(broker: str, key_prefix: str) -> Celery:
         broker: The broker in Celery's form (``worker.embedded.broker_url``).
         key_prefix: Of all its keys in Redis, so that two installations don't see each other.
     """
-    app = Celery("tidegate", set_as_current=False)
+    app = Celery("tidegate", set_as_current=False, amqp=f"{PromptAmqp.__module__}:{PromptAmqp.__name__}")
     app.events.dispatcher_cls = f"{UnbufferedDispatcher.__module__}:{UnbufferedDispatcher.__name__}"
     # The anonymous exchange routes by the queue's name alone: no binding is kept in Redis that a flush could take.
     queues = [Queue(queue.value, Exchange(""), routing_key=queue.value) for queue in QUEUES]

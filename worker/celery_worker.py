@@ -13,13 +13,14 @@ from celery.exceptions import CPendingDeprecationWarning, SecurityWarning
 from celery.worker import state
 
 from pipeline.observe.logging import get_logger
+from worker.broker import losses_said_once
 from worker.tasks import Tasks, register_tasks
 
 __all__ = ["stop_working", "work"]
 
 
-class _OwnSignalsWorker(Worker):
-    """Leaves the signals to whoever runs it.
+class _GuestWorker(Worker):
+    """Leaves the signals, the loggers and the warnings to whoever runs it.
 
     Celery's second Ctrl-C takes running tasks for cancelled and hands their messages back, while threads, which
     nobody can end from outside, work on; and its SIGHUP starts another program in this one's place.
@@ -27,6 +28,10 @@ class _OwnSignalsWorker(Worker):
 
     def install_platform_tweaks(self, worker: Any) -> None:
         """See the class."""
+
+    def setup_logging(self, colorize: Any = None) -> Any:
+        """See the class; true says that somebody else has done it."""
+        return True
 
 
 def work(app: Celery, tasks: Tasks, name: str, queues: Sequence[str], threads: int) -> None:
@@ -46,11 +51,9 @@ def work(app: Celery, tasks: Tasks, name: str, queues: Sequence[str], threads: i
     def ready(**_: Any) -> None:
         log.info("worker.started", name=name, queues=list(queues), threads=threads)
 
-    # A receiver of this signal keeps Celery's hands off the loggers.
-    signals.setup_logging.connect(_leave_logging, weak=False)
     signals.worker_ready.connect(ready, weak=False)
     try:
-        worker = _OwnSignalsWorker(
+        worker = _GuestWorker(
             app=app,
             hostname=name,
             queues=list(queues),
@@ -61,9 +64,9 @@ def work(app: Celery, tasks: Tasks, name: str, queues: Sequence[str], threads: i
             without_mingle=True,
             without_gossip=True,
         )
-        worker.start()
+        with losses_said_once():
+            worker.start()
     finally:
-        signals.setup_logging.disconnect(_leave_logging)
         signals.worker_ready.disconnect(ready)
     log.info("worker.stopped", name=name)
     if worker.exitcode:
@@ -73,7 +76,3 @@ def work(app: Celery, tasks: Tasks, name: str, queues: Sequence[str], threads: i
 def stop_working() -> None:
     """Have ``work`` return, now or as soon as it has begun; may be called by a signal's handler."""
     state.should_stop = 0  # type: ignore[assignment]
-
-
-def _leave_logging(**_: Any) -> None:
-    """See ``work``."""

@@ -29,6 +29,7 @@ __all__ = [
     "reconcile_lock",
     "scan_lock",
     "unmark_dispatched",
+    "waiting_wakes",
 ]
 
 _SCAN_LOCK = 0x71DE6A7E01
@@ -97,12 +98,26 @@ _OUTSTANDING = text(
     """
 )
 
+# A collection's turns begin after what it has under way: a window that has room for one slice at a time would else be
+# the oldest collection's alone.
 _READY = text(
     """
+    with under_way as (
+        select collection_id, count(*) as units from (
+            select collection_id from unit
+            where stage = :stage and state = 'pending' and dispatched_at is not null and lost_leases = 0
+            union all
+            select collection_id from unit where stage = :stage and state = 'leased' and lost_leases = 0
+        ) handed_out
+        group by collection_id
+    )
     select ready.id, ready.run_id, run.document_id, ready.ordinal, ready.priority
     from collection
+    left join under_way on under_way.collection_id = collection.id
     cross join lateral (
-        select unit.*, row_number() over (order by unit.priority desc, unit.queued_at, unit.id) as turn
+        select unit.*,
+               coalesce(under_way.units, 0) + row_number() over (order by unit.priority desc, unit.queued_at, unit.id)
+                   as turn
         from (
             select id, run_id, ordinal, priority, queued_at from unit
             where stage = :stage and collection_id = collection.id and state = 'pending' and dispatched_at is null
@@ -125,7 +140,7 @@ def outstanding_slices(session: Session, stage: Stage, wake_ttl_s: float) -> int
 
 
 def ready_units(session: Session, stage: Stage, most: int) -> list[Ready]:
-    """The next units: priority first, then round-robin over collections, then age."""
+    """The next units: priority first, then round-robin over collections (what is under way counts), then age."""
     rows = session.execute(_READY, {"stage": stage.value, "most": most})
     return [Ready(r.id, r.run_id, r.document_id, r.ordinal, r.priority) for r in rows]
 
@@ -149,6 +164,23 @@ def unmark_dispatched(session: Session, wakes: Sequence[int]) -> None:
         .where(Unit.wake.in_(wakes), Unit.state == UnitState.PENDING.value, Unit.dispatched_at.is_not(None))
         .values(dispatched_at=None)
         .execution_options(synchronize_session=False)
+    )
+
+
+def waiting_wakes(session: Session, older_than_s: float) -> set[int]:
+    """The slices that were handed out longer ago than that and of which some unit has not been claimed."""
+    return set(
+        session.scalars(
+            select(Unit.wake)
+            .where(
+                Unit.stage.in_([stage.value for stage in Stage]),
+                Unit.state == UnitState.PENDING.value,
+                Unit.dispatched_at < func.now() - timedelta(seconds=older_than_s),
+                Unit.lost_leases == 0,
+                Unit.wake.is_not(None),
+            )
+            .distinct()
+        )
     )
 
 

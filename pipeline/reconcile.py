@@ -22,6 +22,7 @@ from pipeline.store.blob_rows import sweep_blobs
 from pipeline.store.blobs import BlobStore
 from pipeline.store.losses import LostLease, expired_runs, lose_leases, release_leases, runs_held_by
 from pipeline.store.parked import due_units, note_closed, note_open, wake_units
+from pipeline.store.reprieve import Reprieve
 from pipeline.store.retention import RetentionPolicy, sweep
 from pipeline.store.runs import give_up_parked, lock_run, move_run
 from pipeline.store.session import Session, Sessions, transact
@@ -85,17 +86,28 @@ class Reconciled:
         return self.lost.units
 
 
-def reconcile(sessions: Sessions, blobs: BlobStore, chains: ChainWatch, policy: ReconcilePolicy) -> Reconciled | None:
+def reconcile(
+    sessions: Sessions,
+    blobs: BlobStore,
+    chains: ChainWatch,
+    policy: ReconcilePolicy,
+    reprieve: Reprieve | None = None,
+) -> Reconciled | None:
     """One pass; None when somebody else is at it (two beats are harmless).
+
+    Args:
+        reprieve: The caller's, from pass to pass: when leases that ran out are left alone; None for never.
 
     Raises:
         ServiceUnavailable: Postgres is away; the next pass does the same again.
     """
+    spared = reprieve is not None and reprieve.holds(sessions)
     with sessions.begin() as guard:
         if not reconcile_lock(guard):
             return None
         done = Reconciled()
-        _expire(sessions, policy.unit, done.lost)
+        if not spared:
+            _expire(sessions, policy.unit, done.lost)
         with sessions.begin() as session:
             done.lost_attempts = close_lost_attempts(session, FRESH_S, policy.unit.hard_deadline_s)
             done.stale_wakes = sum(forget_stale_wakes(session, stage, policy.wake_ttl_s) for stage in Stage)

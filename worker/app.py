@@ -9,7 +9,7 @@ from celery.events.dispatcher import EventDispatcher
 from kombu import Exchange, Queue
 
 from pipeline.domain.unit import QUEUES, Stage
-from worker.broker import PromptAmqp
+from worker.broker_link import PromptAmqp
 
 __all__ = ["UnbufferedDispatcher", "make_app", "task_name"]
 

@@ -13,7 +13,7 @@ from celery.exceptions import CPendingDeprecationWarning, SecurityWarning
 from celery.worker import state
 
 from pipeline.observe.logging import get_logger
-from worker.broker import losses_said_once
+from worker.broker_link import losses_said_once
 from worker.tasks import Tasks, register_tasks
 
 __all__ = ["stop_working", "work"]

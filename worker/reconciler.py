@@ -17,6 +17,7 @@ from pipeline.ingest import ChainWatch
 from pipeline.observe.logging import get_logger
 from pipeline.reconcile import Reconciled, ReconcilePolicy, reconcile
 from pipeline.store.blobs import BlobStore
+from pipeline.store.reprieve import Reprieve
 from pipeline.store.session import Sessions
 from worker.events import EventLog
 from worker.passes import PassReport
@@ -44,6 +45,11 @@ class Beat:
     events: EventLog
     tell: Callable[[PassReport], None]
     _began: float | None = field(default=None, init=False)
+    _reprieve: Reprieve = field(init=False)
+    _failing: set[str] = field(default_factory=set, init=False)
+
+    def __post_init__(self) -> None:
+        self._reprieve = Reprieve(self.policy.unit.lease_s)
 
     def is_well(self) -> bool:
         """False while a pass hangs (a lock, a dead disk): whoever asks for the beat must not be told that it works."""
@@ -72,10 +78,15 @@ class Beat:
             outcome = work()
         except ServiceUnavailable as away:
             error = away
-            log.warning("pass.failed", job=job, error=away.fact)
+            # An outage is said once, not at each pass.
+            say = log.debug if job in self._failing else log.warning
+            say("pass.failed", job=job, error=away.fact)
+            self._failing.add(job)
         except Exception as bug:
             error = TidegateError(f"{type(bug).__name__} inside Tidegate; see the beat's log")
             log.exception("pass.failed", job=job)
+        else:
+            self._failing.discard(job)
         if outcome:
             log.info("pass.finished", job=job, done=outcome)
         if outcome or error is not None:
@@ -83,7 +94,7 @@ class Beat:
             self.tell(PassReport(f"tidegate.{job}", f"{job}:{uuid4().hex[:12]}", outcome, error, runtime_s))
 
     def _reconcile(self) -> str:
-        done = reconcile(self.sessions, self.blobs, self.chains, self.policy)
+        done = reconcile(self.sessions, self.blobs, self.chains, self.policy, self._reprieve)
         if done is None:
             return ""
         self.events.leases_lost(done.lost)

@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.observe.logging import configure_logging
 from worker.app import make_app
-from worker.broker import losses_said_once
+from worker.broker_link import losses_said_once
 
 _CONSUMER = logging.getLogger("celery.worker.consumer.consumer")
 _CONNECTED = logging.getLogger("celery.worker.consumer.connection")

@@ -133,6 +133,8 @@ def run_beat(settings: Settings) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
     from pipeline.adapters.watch import RegistryWatch
+    from pipeline.deliveries import Deliveries
+    from worker.broker import BrokerContents
     from worker.calls import Fleet, make_registry
     from worker.census import CensusCollector
     from worker.events import EventLog
@@ -151,6 +153,7 @@ def run_beat(settings: Settings) -> None:
         registry = make_registry(container, executor, Fleet())
         watch = RegistryWatch(registry, container.stage_chains, loop.submit)
         shown = PassEvents(container.app, identity.name)
+        broker = BrokerContents(container.addresses.redis_url, f"{container.key_prefix}:")
         beat = Beat(
             container.sessions,
             container.blobs,
@@ -159,19 +162,27 @@ def run_beat(settings: Settings) -> None:
             container.dispatch,
             EventLog(metrics),
             shown.tell,
+            Deliveries(container.sessions, broker),
         )
         targets = container.chains.targets
         census = CensusCollector(container.sessions, lambda: loop.submit(registry.statuses(targets)).result())
         try:
             with (
                 metrics_served(settings, metrics, census),
-                heartbeats(container.sessions, identity, metrics, on_fleet=lambda _: shown.heartbeat()),
+                heartbeats(
+                    container.sessions,
+                    identity,
+                    metrics,
+                    on_fleet=lambda _: shown.heartbeat(),
+                    is_well=beat.is_well,
+                ),
             ):
                 get_logger("beat").info("beat.started", name=identity.name)
                 beat.run(container.config.dispatch.period_s, stopping)
                 shown.heartbeat(online=False)
         finally:
             loop.close(registry.aclose())
+            broker.close()
 
 
 def run_flower(settings: Settings, port: int | None = None, on_ready: Callable[[str], None] | None = None) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from uuid import uuid4
 
+from pipeline.deliveries import Deliveries
 from pipeline.domain.errors import ServiceUnavailable, TidegateError
 from pipeline.ingest import ChainWatch
 from pipeline.observe.logging import get_logger
@@ -35,6 +36,7 @@ class Beat:
     Attributes:
         dispatch: Fills the window; returns how many slices were handed out.
         tell: Shows a pass that did something to Flower.
+        deliveries: Finds slices that the broker has lost.
     """
 
     sessions: Sessions
@@ -44,6 +46,7 @@ class Beat:
     dispatch: Callable[[], int]
     events: EventLog
     tell: Callable[[PassReport], None]
+    deliveries: Deliveries
     _began: float | None = field(default=None, init=False)
     _reprieve: Reprieve = field(init=False)
     _failing: set[str] = field(default_factory=set, init=False)
@@ -100,19 +103,20 @@ class Beat:
         self.events.leases_lost(done.lost)
         self.events.runs_resumed(done.resumed, "a target has room again")
         self.events.runs_given_up(done.gave_up)
-        return _summary(done)
+        return _summary(done, self.deliveries.look())
 
     def _dispatch(self) -> str:
         handed_out = self.events.slices_handed_out(self.dispatch())
         return f"{handed_out} slices handed out" if handed_out else ""
 
 
-def _summary(done: Reconciled) -> str:
+def _summary(done: Reconciled, lost_slices: int) -> str:
     counts = {
         "leases expired": done.expired,
         "units poisoned": done.lost.poisoned,
         "attempts lost": done.lost_attempts,
         "wakes forgotten": done.stale_wakes,
+        "slices lost by the broker": lost_slices,
         "runs resumed": len(done.resumed),
         "runs given up": len(done.gave_up),
         "rows swept": done.swept,

@@ -154,7 +154,10 @@ def _paid(stack: Stack) -> Iterator[str]:
 
 def _history(stack: Stack, forgotten: int) -> Iterator[str]:
     """Attempts say what the server's log says, and a lost one names the worker that died."""
-    rows = stack.rows("select id, role, preset, outcome, worker from attempt where outcome <> 'exhausted'")
+    # A lease that was lost without a call is an attempt that names no target.
+    rows = stack.rows(
+        "select id, role, preset, outcome, worker from attempt where outcome <> 'exhausted' and target is not null"
+    )
     calls = stack.models.calls()
     lost = [row for row in rows if row.outcome == "lost"]
     for model in MODELS.values():

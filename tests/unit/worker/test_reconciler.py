@@ -18,7 +18,7 @@ from worker.reconciler import Beat
 def make_beat(dispatch: Any, told: list[PassReport] | None = None) -> Beat:
     nothing = cast("Any", None)
     return Beat(
-        nothing, nothing, nothing, ReconcilePolicy(), dispatch, cast("EventLog", _Silent()), (told or []).append
+        nothing, nothing, nothing, ReconcilePolicy(), dispatch, cast("EventLog", _Silent()), (told or []).append, nothing
     )
 
 

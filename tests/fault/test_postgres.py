@@ -1,0 +1,129 @@
+"""Postgres restarted, crashed, cut off and frozen under work: what was paid for is stored when it is back."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import psycopg
+import pytest
+from sqlalchemy.engine import make_url
+
+from tests.fault.checks import check, paid_again
+from tests.fault.proxy import PostgresProxy
+from tests.fault.stack import Program, Stack
+
+_SLOW_S = 2.0
+_LEASE_S = 3
+_ATTEMPTS_FORGOTTEN = 20
+"""Attempts are committed asynchronously: those of the last moment go with a server that crashes."""
+_PATIENCE_S = 60.0
+
+
+@pytest.fixture
+def stack(make_stack: Callable[..., Stack]) -> Stack:
+    return make_stack(config={"unit": {"lease_s": _LEASE_S}})
+
+
+def _running(stack: Stack) -> Program:
+    worker, beat = stack.worker(ready=False), stack.beat(ready=False)
+    stack.wait_ready(worker, beat)
+    return worker
+
+
+def _with_answers_to_come(stack: Stack, calls: int = 4) -> list[int]:
+    """Documents of which so many calls are open at the server, to be answered in a moment; the runs' ids."""
+    stack.models.behave("cues", {"first_content_s": _SLOW_S}, calls=calls)
+    runs = stack.enqueue(*stack.papers.notes(2))
+    stack.wait_until(lambda: len(stack.open_calls("cues")) >= calls, timeout_s=_PATIENCE_S)
+    return runs
+
+
+def _nothing_was_repeated(stack: Stack, *, forgotten: int = 0) -> None:
+    stack.wait_ended(timeout_s=_PATIENCE_S)
+    check(stack, forgotten_attempts=forgotten)
+    assert not paid_again(stack)
+    assert not stack.rows("select id from unit where lost_leases > 0")
+    for program in stack.programs:
+        assert program.alive
+        assert "Traceback" not in program.said(), program.said()
+
+
+@pytest.mark.parametrize("how", ["restart", "immediate"])
+def test_a_restart_under_open_calls_repeats_none(stack: Stack, how: str) -> None:
+    _running(stack)
+    _with_answers_to_come(stack)
+    if how == "restart":
+        stack.servers.postgres.restart()
+    else:
+        stack.servers.postgres.kill()
+        stack.servers.postgres.start()
+    _nothing_was_repeated(stack, forgotten=_ATTEMPTS_FORGOTTEN)
+
+
+def test_an_outage_longer_than_the_lease_repeats_nothing(stack: Stack) -> None:
+    worker = _running(stack)
+    _with_answers_to_come(stack)
+    stack.servers.postgres.stop()
+    try:
+        # Answers arrive and leases run out while it is away.
+        threading.Event().wait(_SLOW_S + 2 * _LEASE_S)
+        assert not stack.open_calls("cues")
+    finally:
+        stack.servers.postgres.start()
+    _nothing_was_repeated(stack)
+    assert worker.said().count('"postgres.awaited"') == 1
+    assert worker.said().count('"heartbeat.missed"') <= 1
+
+
+def test_postgres_frozen_for_longer_than_the_lease_repeats_nothing(stack: Stack) -> None:
+    _running(stack)
+    _with_answers_to_come(stack)
+    stack.servers.postgres.freeze()
+    try:
+        threading.Event().wait(_SLOW_S + 2 * _LEASE_S)
+        assert not stack.open_calls("cues")
+    finally:
+        stack.servers.postgres.thaw()
+    _nothing_was_repeated(stack)
+
+
+def test_connections_cut_in_the_middle_of_units_repeat_nothing(stack: Stack) -> None:
+    _running(stack)
+    _with_answers_to_come(stack)
+    for _ in range(5):
+        _cut_all(stack)
+        threading.Event().wait(_SLOW_S / 4)
+    _nothing_was_repeated(stack, forgotten=_ATTEMPTS_FORGOTTEN)
+
+
+def _cut_all(stack: Stack) -> None:
+    """``pg_terminate_backend`` of every client that is connected to the stack's database."""
+    url = make_url(stack.database_url)
+    plain = url.set(drivername="postgresql").render_as_string(hide_password=False)
+    with psycopg.connect(plain, autocommit=True) as connection:
+        connection.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s and pid <> pg_backend_pid()",
+            (url.database,),
+        )
+
+
+@pytest.fixture
+def proxy(stack: Stack) -> Iterator[PostgresProxy]:
+    """Between Postgres and every process that is started from now on."""
+    with PostgresProxy(stack.database_url) as made:
+        stack.environment["TIDEGATE_DATABASE_URL"] = made.url
+        yield made
+
+
+def test_commits_whose_replies_are_lost_count_once(stack: Stack, proxy: PostgresProxy) -> None:
+    _running(stack)
+    _with_answers_to_come(stack)
+    # First those of the four units' ends, and of whatever else commits then; later all sorts, claims and hand-outs too.
+    for _ in range(4):
+        before = proxy.lost
+        proxy.lose_commits(8)
+        stack.wait_until(lambda before=before: proxy.lost == before + 8)  # type: ignore[misc]
+        if not stack.count("run where state <> 'done'"):
+            stack.enqueue(stack.papers.note())
+    _nothing_was_repeated(stack, forgotten=_ATTEMPTS_FORGOTTEN)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -12,18 +12,20 @@ from pipeline.domain.run import ACTIVE_RUN_STATES, RunState
 from pipeline.domain.unit import QUEUES, Queue, Stage, queue_of
 from pipeline.sources import source_uri
 from pipeline.store.documents import find_document
-from pipeline.store.reports import (
-    DocumentRow,
-    StageCounts,
+from pipeline.store.overview import (
+    Degraded,
+    ParkedAt,
+    StageTotals,
     count_states,
-    list_documents,
-    scope_of,
-    waiting_by_stage,
+    degraded_units,
+    parked_by_stage,
+    stage_totals,
 )
+from pipeline.store.reports import DocumentRow, StageCounts, list_documents, scope_of, waiting_by_stage
 from pipeline.store.session import Session, Sessions
 from pipeline.store.workers import Pulse, fresh_workers, pulse
 
-__all__ = ["DocumentStatus", "ParkedNote", "Process", "QueueLoad", "StageProgress", "Status", "UnitCounts", "status"]
+__all__ = ["DocumentStatus", "Process", "QueueLoad", "Status", "UnitCounts", "status"]
 
 MAX_LISTED = 1000
 
@@ -106,45 +108,6 @@ class DocumentStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class StageProgress:
-    """A stage's units over the listed documents.
-
-    Attributes:
-        lately: Units that ended in the last minute.
-    """
-
-    stage: Stage
-    total: int = 0
-    done: int = 0
-    parked: int = 0
-    failed: int = 0
-    lately: int = 0
-
-    def plus(self, counts: StageCounts) -> StageProgress:
-        return replace(
-            self,
-            total=self.total + counts.total,
-            done=self.done + counts.done,
-            parked=self.parked + counts.parked,
-            failed=self.failed + counts.failed,
-            lately=self.lately + counts.lately,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class ParkedNote:
-    """Listed documents that wait at one stage.
-
-    Attributes:
-        resume_at: The soonest next try; None when nobody knows a time (disabled, over budget).
-    """
-
-    stage: Stage
-    documents: int
-    resume_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
 class Process:
     """A process whose heartbeat is fresh."""
 
@@ -172,8 +135,8 @@ class Status:
     counts: dict[RunState, int]
     processes: list[Process]
     queues: dict[Queue, QueueLoad]
-    stages: list[StageProgress]
-    parked: list[ParkedNote]
+    stages: list[StageTotals]
+    parked: list[ParkedAt]
     notes: list[str]
     beat: Pulse = field(default_factory=Pulse)
 
@@ -260,19 +223,21 @@ def status(
             document_ids = [find_document(session, document, as_uri=source_uri(document)).id]
         scope = scope_of(session, collection=collection, batch=batch, document_ids=document_ids, failed=failed)
         counts = count_states(session, scope)
+        stages = stage_totals(session, scope)
+        parked = parked_by_stage(session, scope) if counts[RunState.PARKED] else []
+        degraded = degraded_units(session, scope)
         rows = list_documents(session, scope, limit)
         processes = _processes(session)
         queues = _queues(session, processes)
         beat = pulse(session)
-    documents = [_document(row) for row in rows]
     return Status(
-        documents=documents,
+        documents=[_document(row) for row in rows],
         counts=counts,
         processes=processes,
         queues=queues,
-        stages=_progress(rows),
-        parked=_parked(documents),
-        notes=_notes(documents, batch),
+        stages=stages,
+        parked=parked,
+        notes=_notes(degraded, batch),
         beat=beat,
     )
 
@@ -345,36 +310,13 @@ def _queues(session: Session, processes: Sequence[Process]) -> dict[Queue, Queue
     }
 
 
-def _progress(rows: Sequence[DocumentRow]) -> list[StageProgress]:
-    stages = {stage: StageProgress(stage) for stage in Stage}
-    for row in rows:
-        for counts in row.stages:
-            stage = Stage(counts.stage)
-            stages[stage] = stages[stage].plus(counts)
-    return list(stages.values())
-
-
-def _parked(documents: Sequence[DocumentStatus]) -> list[ParkedNote]:
-    waiting: dict[Stage, list[datetime | None]] = {}
-    for document in documents:
-        if document.state is RunState.PARKED and document.stage is not None:
-            waiting.setdefault(document.stage, []).append(document.resume_at)
-    return [
-        ParkedNote(stage, len(times), min((time for time in times if time), default=None))
-        for stage, times in waiting.items()
-    ]
-
-
-def _notes(documents: Sequence[DocumentStatus], batch: str | None) -> list[str]:
-    notes = []
-    degraded = sum(document.degraded for document in documents if document.state is RunState.DONE)
-    if degraded:
-        batches = {document.batch for document in documents if document.degraded}
-        label = batch or (batches.pop() if len(batches) == 1 else None)
-        whose = f"--batch {label}" if label else "--batch LABEL"
-        were = "unit was" if degraded == 1 else "units were"
-        notes.append(f"{degraded} {were} answered by a fallback:  tidegate requeue {whose} --degraded")
-    return notes
+def _notes(degraded: Degraded, batch: str | None) -> list[str]:
+    if not degraded.units:
+        return []
+    label = batch or degraded.batch
+    whose = f"--batch {label}" if label else "--batch LABEL"
+    were = "unit was" if degraded.units == 1 else "units were"
+    return [f"{degraded.units:,} {were} answered by a fallback:  tidegate requeue {whose} --degraded"]
 
 
 def _iso(moment: datetime | None) -> str | None:

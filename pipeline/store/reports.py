@@ -1,4 +1,4 @@
-"""What people ask about documents: states, counts and progress. Reads only, each a bounded number of statements."""
+"""Documents one by one, as people ask about them. Reads only, each a bounded number of statements."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipeline.domain.errors import UsageError
 from pipeline.domain.run import RunState
 from pipeline.store.parked import NEXT_TRY
 
-__all__ = ["DocumentRow", "Scope", "StageCounts", "count_states", "list_documents", "scope_of", "waiting_by_stage"]
+__all__ = ["DocumentRow", "Scope", "StageCounts", "list_documents", "scope_of", "waiting_by_stage"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,21 @@ class Scope:
     batch_ids: tuple[int, ...] | None = None
     document_ids: tuple[UUID, ...] | None = None
     failed: bool = False
+
+    def condition(self) -> tuple[str, dict[str, Any]]:
+        """What a query's ``run`` has to meet beside being its document's newest, as SQL, with its values."""
+        parts = ""
+        values: dict[str, Any] = {}
+        if self.collection_id is not None:
+            parts += " and run.collection_id = :collection_id"
+            values["collection_id"] = self.collection_id
+        if self.batch_ids is not None:
+            parts += " and run.batch_id = any(cast(:batch_ids as bigint[]))"
+            values["batch_ids"] = list(self.batch_ids)
+        if self.document_ids is not None:
+            parts += " and run.document_id = any(cast(:document_ids as uuid[]))"
+            values["document_ids"] = list(self.document_ids)
+        return parts, values
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,26 +126,14 @@ def scope_of(
     return Scope(collection_id, batch_ids, tuple(document_ids) if document_ids is not None else None, failed)
 
 
-def count_states(session: Session, scope: Scope) -> dict[RunState, int]:
-    """How many documents are in each state, all seven of them; ``scope.failed`` does not narrow this."""
-    condition, values = _condition(scope)
-    rows = session.execute(
-        text(_COUNTS.format(newest=_NEWEST, condition=condition)),
-        values,
-    )
-    counts = dict.fromkeys(RunState, 0)
-    counts.update({RunState(row.state): row.documents for row in rows})
-    return counts
-
-
 def list_documents(session: Session, scope: Scope, limit: int) -> list[DocumentRow]:
     """The newest documents, the newest run first."""
-    condition, values = _condition(scope)
+    condition, values = scope.condition()
     if scope.failed:
-        condition += " and state = 'failed'"
+        condition += " and run.state = 'failed'"
     rows = list(
         session.execute(
-            text(_LIST.format(newest=_NEWEST, condition=condition, next_try=NEXT_TRY)),
+            text(_LIST.format(condition=condition, next_try=NEXT_TRY)),
             {**values, "limit": limit},
         )
     )
@@ -173,33 +176,8 @@ def waiting_by_stage(session: Session) -> dict[str, int]:
     return {row.stage: row.units for row in rows}
 
 
-def _condition(scope: Scope) -> tuple[str, dict[str, Any]]:
-    parts = ""
-    values: dict[str, Any] = {}
-    if scope.collection_id is not None:
-        parts += " and collection_id = :collection_id"
-        values["collection_id"] = scope.collection_id
-    if scope.batch_ids is not None:
-        parts += " and batch_id = any(cast(:batch_ids as bigint[]))"
-        values["batch_ids"] = list(scope.batch_ids)
-    if scope.document_ids is not None:
-        parts += " and document_id = any(cast(:document_ids as uuid[]))"
-        values["document_ids"] = list(scope.document_ids)
-    return parts, values
-
-
-# One walk of the index (document_id, id); recipes are wide and stay out of it.
-_NEWEST = """
-    with newest as (
-        select distinct on (document_id) id, document_id, collection_id, batch_id, state
-        from run order by document_id, id desc
-    )
-"""
-
-_COUNTS = "{newest} select state, count(*) as documents from newest where true {condition} group by state"
-
+# The newest runs are looked for from the newest on, and the rest is read of those that are listed alone.
 _LIST = """
-    {newest}
     select document.id, document.source_uri, collection.name as collection, batch.label as batch,
            run.id as run_id, run.state, document.live_run_id, run.incomplete, run.page_count,
            run.failure_kind, run.failure_detail, {next_try} as resume_at, run.queued_at, document.created_at,
@@ -209,7 +187,12 @@ _LIST = """
             where own.document_id = document.id) as attempts,
            (select array_agg(distinct answered_by) from unit
             where unit.run_id = run.id and unit.state = 'done' and answered_by is not null) as models
-    from (select id from newest where true {condition} order by id desc limit :limit) listed
+    from (
+        select run.id from run
+        where not exists (select from run newer where newer.document_id = run.document_id and newer.id > run.id)
+          {condition}
+        order by run.id desc limit :limit
+    ) listed
     join run on run.id = listed.id
     join document on document.id = run.document_id
     join collection on collection.id = run.collection_id

@@ -296,6 +296,8 @@ class Unit(Base):
             postgresql_where=sql("state = 'pending' and lost_leases > 0"),
         ),
         Index("ix_unit_lease", "lease_expires_at", postgresql_where=sql("state = 'leased'")),
+        Index("ix_unit_finished", "finished_at", postgresql_where=sql("state = 'done'")),
+        Index("ix_unit_degraded", "run_id", postgresql_where=sql("state = 'done' and degraded")),
         Index(
             "ix_unit_reuse",
             "collection_id",

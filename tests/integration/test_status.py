@@ -159,6 +159,51 @@ def test_progress_parked_and_degraded_are_summed_up(seed: Seed, sessions: Sessio
     assert found.notes[0] == "2 units were answered by a fallback:  tidegate requeue --batch b --degraded"
 
 
+def test_bars_and_notes_cover_what_is_not_listed_and_no_superseded_run(seed: Seed, sessions: Sessions) -> None:
+    until = datetime(2031, 1, 1, tzinfo=UTC)
+    for number in range(3):
+        document = seed.document(f"/{number}", collection="sea", batch="one")
+        old = seed.run(document, "failed")
+        seed.units(old, "describe", [1], "failed")
+        seed.units(old, "describe", [2], degraded=True)
+        newest = seed.run(document, "done")
+        seed.units(newest, "describe", [1, 2], degraded=True, finished_at=datetime.now(UTC))
+    for number in range(2):
+        parked = seed.run(seed.document(f"/p{number}", collection="sea"), "parked", resume_at=until)
+        seed.units(parked, "format", [1], "parked", resume_at=until)
+        seed.units(parked, "describe", [1, 2], "parked", resume_at=None)
+    seed.units(seed.run(seed.document("/l", collection="land"), "running"), "describe", [1], "leased")
+
+    found, at_sea = status(sessions, limit=1), status(sessions, limit=1, collection="sea")
+
+    assert len(found.documents) == 1
+    assert found.counts[RunState.DONE] == at_sea.counts[RunState.DONE] == 3
+    assert (found.counts[RunState.FAILED], found.counts[RunState.RUNNING], at_sea.counts[RunState.RUNNING]) == (0, 1, 0)
+    totals = [next(one for one in each.stages if one.stage is Stage.DESCRIBE) for each in (found, at_sea)]
+    assert [(one.total, one.done, one.parked, one.failed, one.lately) for one in totals] == [
+        (11, 6, 4, 0, 6),
+        (10, 6, 4, 0, 6),
+    ]
+    assert [(one.stage, one.documents, one.resume_at) for one in found.parked] == [(Stage.DESCRIBE, 2, until)]
+    assert found.notes[0] == "6 units were answered by a fallback:  tidegate requeue --batch one --degraded"
+
+
+def test_many_superseded_runs_are_counted_as_few_are(
+    seed: Seed, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        document = seed.document(f"/{number}")
+        seed.units(seed.run(document, "cancelled"), "parse", [0], "failed")
+        seed.units(seed.run(document), "parse", [0], "pending")
+    few = status(sessions)
+
+    monkeypatch.setattr("pipeline.store.overview._FEW", 2)
+
+    many = status(sessions)
+    assert (many.counts, many.stages) == (few.counts, few.stages)
+    assert many.counts[RunState.QUEUED] == 3
+
+
 def test_a_document_is_named_by_id_prefix_or_path(seed: Seed, sessions: Sessions) -> None:
     first = seed.document("/docs/a.pdf")
     seed.document("/docs/a.pdf", collection="other")

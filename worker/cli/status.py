@@ -70,7 +70,7 @@ def status(
                 batch=batch,
                 document=document,
                 failed=failed,
-                # The stages' bars are those of what is read: a short list must not shorten them.
+                # For people what is urgent among many comes first, however few are shown.
                 limit=limit or _LISTED if terminal.as_json else max(limit or 0, _LISTED),
             )
 
@@ -84,11 +84,12 @@ def status(
             _watch(terminal, lambda: draw(look()))
             return
         found = look()
+        if not terminal.as_json:
+            terminal.print(draw(found))
+            return
         shown = found.to_json()
         shown["processes"] += _stack_processes(container.settings)
         terminal.emit(shown)
-        if not terminal.as_json:
-            terminal.print(draw(found))
 
 
 def why(context: typer.Context, document: Document) -> None:

@@ -17,7 +17,8 @@ from worker.cli.terminal import Column, make_table, one_line
 from worker.cli.times import clock, duration
 
 if TYPE_CHECKING:
-    from pipeline.status import DocumentStatus, StageProgress, Status
+    from pipeline.status import DocumentStatus, Status
+    from pipeline.store.overview import StageTotals
     from pipeline.why import ChainLink
 
 __all__ = ["documents_table", "picture"]
@@ -138,10 +139,7 @@ def _head(status: Status, wanted: str | None) -> Text:
 
 def _stages(status: Status, width: int) -> Iterator[Text]:
     """The bars, a line as many as fit."""
-    listed = len(status.documents)
     parts = [Text(_progress(one)) for one in status.stages if one.stage is not Stage.CHUNK and one.total]
-    if listed < sum(status.counts.values()):
-        parts.append(Text(f"of the newest {listed:,}", style="dim"))
     if pace := _pace(status):
         parts.append(Text(pace, style="dim"))
     line = _label("stage")
@@ -156,7 +154,7 @@ def _stages(status: Status, width: int) -> Iterator[Text]:
         yield line
 
 
-def _progress(one: StageProgress) -> str:
+def _progress(one: StageTotals) -> str:
     ended = one.done + one.failed
     count = f"{one.done:,}" if ended == one.total else f"{one.done:,}/{one.total:,}"
     failed = f", {one.failed:,} failed" if one.failed else ""

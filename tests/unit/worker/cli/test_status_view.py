@@ -9,7 +9,8 @@ from pipeline.clock import wall_now_s
 from pipeline.domain.run import RunState
 from pipeline.domain.unit import QUEUES, Stage
 from pipeline.failover.registry import BreakerState, TargetStatus
-from pipeline.status import DocumentStatus, ParkedNote, QueueLoad, StageProgress, Status, UnitCounts
+from pipeline.status import DocumentStatus, QueueLoad, Status, UnitCounts
+from pipeline.store.overview import ParkedAt, StageTotals
 from pipeline.store.workers import Pulse
 from pipeline.why import ChainLink
 from worker.cli.status_view import picture
@@ -51,7 +52,7 @@ def _status(*documents: DocumentStatus, **more: object) -> Status:
         counts=counts,
         processes=[],
         queues={queue: QueueLoad(0, 1) for queue in QUEUES},
-        stages=[StageProgress(stage) for stage in Stage],
+        stages=[StageTotals(stage) for stage in Stage],
         parked=[],
         notes=[],
         beat=Pulse("beat-1@here", 1.0),
@@ -90,9 +91,9 @@ def test_documents_of_several_batches_are_all_of_them() -> None:
 
 def test_stages_show_their_bars_and_the_time_left() -> None:
     stages = [
-        StageProgress(Stage.PARSE, total=10, done=10, lately=10),
-        StageProgress(Stage.DESCRIBE, total=100, done=50, failed=10, lately=60),
-        StageProgress(Stage.FORMAT, total=60, done=30, lately=30),
+        StageTotals(Stage.PARSE, total=10, done=10, lately=10),
+        StageTotals(Stage.DESCRIBE, total=100, done=50, failed=10, lately=60),
+        StageTotals(Stage.FORMAT, total=60, done=30, lately=30),
     ]
     running = replace(_DONE, state=RunState.RUNNING, stage=Stage.DESCRIBE)
     line = _drawn(_status(running, stages=stages)).splitlines()[1]
@@ -103,17 +104,17 @@ def test_stages_show_their_bars_and_the_time_left() -> None:
 
 
 def test_stages_break_between_their_bars() -> None:
-    stages = [StageProgress(stage, total=10, done=10) for stage in Stage]
+    stages = [StageTotals(stage, total=10, done=10) for stage in Stage]
     first, second, *_ = _drawn(_status(_DONE, stages=stages), width=80).splitlines()[1:]
     assert first == "stage   parse ██████████ 10   describe ██████████ 10   format ██████████ 10"
     assert second == "        retrieve ██████████ 10   embed ██████████ 10"
 
 
-def test_bars_of_a_part_of_the_documents_say_so() -> None:
-    stages = [StageProgress(Stage.PARSE, total=1, done=1)]
+def test_bars_are_those_of_all_documents_and_not_of_the_listed() -> None:
+    stages = [StageTotals(Stage.PARSE, total=3_000, done=3_000)]
     drawn = _drawn(replace(_status(_DONE, stages=stages), counts={RunState.DONE: 3_000})).splitlines()
     assert drawn[0] == "all     3,000 documents   3,000 done"
-    assert drawn[1] == "stage   parse ██████████ 1   of the newest 1"
+    assert drawn[1] == "stage   parse ██████████ 3,000"
 
 
 def test_a_list_of_what_failed_says_nothing_of_stages() -> None:
@@ -131,7 +132,7 @@ def test_parked_documents_say_for_whom_they_wait_and_until_when() -> None:
             ChainLink("spare", "vlm", _target(BreakerState.DISABLED)),
         ]
     }
-    drawn = _drawn(_status(parked, parked=[ParkedNote(Stage.DESCRIBE, 1, until)]), links)
+    drawn = _drawn(_status(parked, parked=[ParkedAt(Stage.DESCRIBE, 1, until)]), links)
     expected = f"1 waits for vision until {clock(until)} (ttft_timeout), spare, which is disabled"
     assert f"parked  {expected}; the next try is at {clock(until)}" in drawn
 

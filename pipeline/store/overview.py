@@ -1,0 +1,183 @@
+"""Documents and units in all, over a whole selection, in a time that a person does not notice.
+
+Where everything is asked about, rows are counted from indexes alone and what newer runs have superseded is taken off;
+where a part is, its newest runs lead to its units.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.orm import Session
+
+from pipeline.domain.run import RunState
+from pipeline.domain.unit import Stage
+from pipeline.store.reports import Scope
+
+__all__ = ["Degraded", "ParkedAt", "StageTotals", "count_states", "degraded_units", "parked_by_stage", "stage_totals"]
+
+_FEW = 10_000
+_STAGES = [stage.value for stage in Stage]
+
+
+@dataclass(frozen=True, slots=True)
+class StageTotals:
+    """The units of one stage.
+
+    Attributes:
+        lately: Of the done, those that ended in the last minute.
+    """
+
+    stage: Stage
+    total: int = 0
+    done: int = 0
+    parked: int = 0
+    failed: int = 0
+    lately: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedAt:
+    """Documents that wait at one stage.
+
+    Attributes:
+        resume_at: The soonest next try; None when nobody knows a time (disabled, over budget).
+    """
+
+    stage: Stage
+    documents: int
+    resume_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Degraded:
+    """Units of documents that are done which a fallback answered.
+
+    Attributes:
+        batch: The batch that all of them belong to; None when there are several.
+    """
+
+    units: int
+    batch: str | None
+
+
+def count_states(session: Session, scope: Scope) -> dict[RunState, int]:
+    """How many documents are in each state, all seven of them; ``scope.failed`` does not narrow this."""
+    counts = dict.fromkeys(RunState, 0)
+    for state, documents in _counted(session, scope, _RUNS_IN_ALL, _RUNS_OF_THESE, _RUNS_IN_SCOPE):
+        counts[RunState(state)] += documents
+    return counts
+
+
+def stage_totals(session: Session, scope: Scope) -> list[StageTotals]:
+    """The units of the newest runs by stage, all six of them; ``scope.failed`` does not narrow this."""
+    found: dict[str, dict[str, int]] = {stage: {} for stage in _STAGES}
+    for stage, state, units in _counted(session, scope, _UNITS_IN_ALL, _UNITS_OF_THESE, _UNITS_IN_SCOPE):
+        found[stage][state] = found[stage].get(state, 0) + units
+    lately = _lately(session, scope)
+    return [
+        StageTotals(
+            stage=Stage(stage),
+            total=sum(states.values()),
+            done=states.get("done", 0),
+            parked=states.get("parked", 0),
+            failed=states.get("failed", 0),
+            lately=lately.get(stage, 0),
+        )
+        for stage, states in found.items()
+    ]
+
+
+def parked_by_stage(session: Session, scope: Scope) -> list[ParkedAt]:
+    """The parked documents, each at the first stage where something of it waits."""
+    condition, values = scope.condition()
+    rows = session.execute(text(_PARKED.format(condition=condition)), {**values, "stages": _STAGES})
+    return [ParkedAt(Stage(_STAGES[row.place - 1]), row.documents, row.resume_at) for row in rows]
+
+
+def degraded_units(session: Session, scope: Scope) -> Degraded:
+    """What ``requeue --degraded`` would look at."""
+    condition, values = scope.condition()
+    row = session.execute(text(_DEGRADED.format(condition=condition)), values).one()
+    return Degraded(row.units, row.label if row.batches == 1 and row.label else None)
+
+
+def _counted(session: Session, scope: Scope, in_all: str, of_these: str, in_scope: str) -> list[tuple[Any, ...]]:
+    condition, values = scope.condition()
+    if not condition:
+        superseded = session.scalars(text(_SUPERSEDED), {"limit": _FEW + 1}).all()
+        if len(superseded) <= _FEW:
+            counted = [tuple(row) for row in session.execute(text(in_all))]
+            if superseded:
+                rows = session.execute(text(of_these), {"runs": list(superseded)})
+                counted += [(*row[:-1], -row[-1]) for row in rows]
+            return counted
+    return [tuple(row) for row in session.execute(text(in_scope.format(condition=condition)), values)]
+
+
+def _lately(session: Session, scope: Scope) -> dict[str, int]:
+    condition, values = scope.condition()
+    rows = session.execute(text(_LATELY.format(condition=condition)), values)
+    return {row.stage: row.units for row in rows}
+
+
+_IS_NEWEST = "not exists (select from run newer where newer.document_id = run.document_id and newer.id > run.id)"
+
+# The index (document_id, id) alone is read, in its order.
+_SUPERSEDED = """
+    select id from (select id, lead(id) over (partition by document_id order by id) as next from run) each
+    where next is not null limit :limit
+"""
+
+_RUNS_IN_ALL = "select state, count(*) as documents from run group by state"
+_RUNS_OF_THESE = "select state, count(*) as documents from run where id = any(cast(:runs as bigint[])) group by state"
+_RUNS_IN_SCOPE = f"select state, count(*) as documents from run where {_IS_NEWEST} {{condition}} group by state"  # noqa: S608
+
+_UNITS_IN_ALL = "select stage, state, count(*) as units from unit group by stage, state"
+_UNITS_OF_THESE = """
+    select stage, state, count(*) as units from unit where run_id = any(cast(:runs as bigint[])) group by stage, state
+"""
+_UNITS_IN_SCOPE = f"""
+    select unit.stage, unit.state, count(*) as units
+    from run join unit on unit.run_id = run.id
+    where {_IS_NEWEST} {{condition}}
+    group by unit.stage, unit.state
+"""  # noqa: S608
+
+_LATELY = f"""
+    select unit.stage, count(*) as units
+    from unit join run on run.id = unit.run_id
+    where unit.state = 'done' and unit.finished_at > now() - interval '1 minute' and {_IS_NEWEST} {{condition}}
+    group by unit.stage
+"""  # noqa: S608
+
+# A run that is parked is its document's newest: there is one at most that has not ended. The time is that of
+# ``pipeline.store.parked.NEXT_TRY``, for many runs at once.
+_PARKED = """
+    select place, count(*) as documents, min(resume_at) as resume_at
+    from (
+        select min(array_position(cast(:stages as text[]), unit.stage)) as place,
+               min(case when chain_wait.stage is null then unit.resume_at
+                        when unit.resume_at is null or chain_wait.until is null then null
+                        else greatest(unit.resume_at, chain_wait.until) end) as resume_at
+        from unit
+        join run on run.id = unit.run_id and run.state = 'parked'
+        left join chain_wait on chain_wait.stage = unit.stage and chain_wait.primary_only = run.primary_only
+        where unit.state = 'parked' {condition}
+        group by unit.run_id
+    ) waiting
+    group by place order by place
+"""
+
+_DEGRADED = f"""
+    select count(*) as units, count(distinct run.batch_id) + max(case when run.batch_id is null then 1 else 0 end)
+               as batches,
+           min(batch.label) as label
+    from unit
+    join run on run.id = unit.run_id and run.state = 'done'
+    left join batch on batch.id = run.batch_id
+    where unit.state = 'done' and unit.degraded and {_IS_NEWEST} {{condition}}
+"""  # noqa: S608

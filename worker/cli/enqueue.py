@@ -149,7 +149,7 @@ def _wait(terminal: Terminal, container: Container, result: EnqueueResult, timeo
     runs = [document.run for document in result.documents if document.run is not None]
     waited = wait_for_runs(terminal, container.sessions, runs, timeout_s)
     document = result.to_json()
-    document["documents"] = [_final(one, waited) for one in result.documents]
+    document["documents"] = (_final(one, waited) for one in result.documents)
     document["waited"] = waited.ending.value
     terminal.emit(document)
     _say_ends(terminal, result, waited)

@@ -10,7 +10,7 @@ import os
 import re
 import select
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from enum import Enum
@@ -33,6 +33,7 @@ _LEAST_CELLS = 8
 _LABEL_CELLS = 10
 # Controls, escape sequences' beginnings and the line breaks of Unicode; a tab and a newline are kept by `printable`.
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _SPACES = re.compile(r"\s+")
 
 
@@ -136,16 +137,39 @@ class Terminal:
         return self._console
 
     def emit(self, document: Mapping[str, Any]) -> None:
-        """Print the one JSON document, with ``--json``; a second one (an error after the result) is left out."""
+        """Print the one JSON document, with ``--json``; a second one (an error after the result) is left out.
+
+        An iterator among its values becomes an array that is made and written item by item, a line each: there may
+        be very many.
+        """
         if self._emitted or not self.as_json:
             return
         self._emitted = True
+        before = "{"
+        for key, value in document.items():
+            self._out.write(f"{before}\n  {self._written(key)}: ")
+            if isinstance(value, Iterator):
+                self._emit_items(value)
+            else:
+                # Its strings hold no line breaks.
+                self._out.write(self._written(value).replace("\n", "\n  "))
+            before = ","
+        self._out.write("{}\n" if before == "{" else "\n}\n")
+
+    def _emit_items(self, items: Iterator[Any]) -> None:
+        before = "["
+        for item in items:
+            self._out.write(f"{before}\n    {self._written(item, indent=None)}")
+            before = ","
+        self._out.write("[]" if before == "[" else "\n  ]")
+
+    def _written(self, value: Any, indent: int | None = 2) -> str:
         ascii_only = (self._out.encoding or "ascii").lower().replace("-", "") not in ("utf8", "utf8sig")
-        text = json.dumps(document, indent=2, ensure_ascii=ascii_only, default=_plain)
+        text = json.dumps(value, indent=indent, ensure_ascii=ascii_only, default=_plain)
         # A lone surrogate can be no UTF-8; escaped it is still JSON.
-        if not ascii_only and any("\ud800" <= letter <= "\udfff" for letter in text):
-            text = json.dumps(document, indent=2, default=_plain)
-        self._out.write(text + "\n")
+        if not ascii_only and _SURROGATE.search(text):
+            text = json.dumps(value, indent=indent, default=_plain)
+        return text
 
     def print(self, renderable: RenderableType = "") -> None:
         """Print for people; nothing with ``--json``."""

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID
@@ -28,6 +29,25 @@ def test_with_json_there_is_one_document_and_nothing_else() -> None:
         "path": "/x",
         "id": "00000000-0000-0000-0000-000000000001",
     }
+
+
+def test_many_items_are_written_as_they_are_made() -> None:
+    out = io.StringIO()
+    seen: list[int] = []
+
+    def items() -> Iterator[dict[str, object]]:
+        for number in range(3):
+            seen.append(out.getvalue().count("path"))
+            yield {"path": f"caf\udce9 {number}", "tags": ["a\nb"]}
+
+    document = {"batch": {"label": "x\ny"}, "documents": items(), "none": iter(()), "counts": {}}
+    Terminal(as_json=True, out=out).emit(document)
+
+    read = json.loads(out.getvalue())
+    assert read["batch"] == {"label": "x\ny"}
+    assert [one["path"] for one in read["documents"]] == [f"caf\udce9 {number}" for number in range(3)]
+    assert (read["none"], read["counts"]) == ([], {})
+    assert seen == [0, 1, 2]
 
 
 def test_without_json_no_document_is_printed() -> None:

@@ -97,26 +97,37 @@ def test_a_unit_that_kills_its_worker_each_time_is_poison(harness: Harness, run_
     assert unit.lost_leases == 2
 
 
-def test_a_drained_worker_gives_its_units_back_unmarked(harness: Harness, note: Path) -> None:
+@pytest.mark.parametrize("suspect", [False, True])
+def test_drains_in_the_middle_of_a_unit_leave_no_mark_however_many(harness: Harness, note: Path, suspect: bool) -> None:
     (document,) = harness.enqueue(note)
     for piece in harness.dispatch():
         harness.ingest().run_slice(piece.run_id, piece.stage, piece.ordinals)
-    (slice_,) = harness.dispatch()
+    with harness.sessions.begin() as session:
+        session.execute(update(Unit).where(Unit.stage == Stage.FORMAT.value).values(lost_leases=int(suspect)))
     started = threading.Event()
 
     async def hang(*_: object) -> None:
         started.set()
         await asyncio.Event().wait()
 
-    harness.formatter.chat = hang  # type: ignore[method-assign, assignment]
-    worker = threading.Thread(target=harness.ingest().run_slice, args=(slice_.run_id, slice_.stage, slice_.ordinals))
-    worker.start()
-    assert started.wait(20)
-    harness.stopping.set()
-    worker.join(20)
-    assert not worker.is_alive()
-    (unit,) = harness.units(document.run, Stage.FORMAT)
-    assert (unit.state, unit.lost_leases, unit.dispatched_at) == (UnitState.PENDING, 0, None)
+    answer, harness.formatter.chat = harness.formatter.chat, hang  # type: ignore[method-assign, assignment]
+    for _ in range(harness.unit.max_lost + 2):
+        harness.stopping.clear()
+        started.clear()
+        piece = harness.next_suspect() if suspect else harness.dispatch()[0]  # type: ignore[assignment]
+        ingest = harness.ingest(suspects=suspect)
+        worker = threading.Thread(target=ingest.run_slice, args=(piece.run_id, piece.stage, piece.ordinals))
+        worker.start()
+        assert started.wait(20)
+        harness.stopping.set()
+        worker.join(20)
+        assert not worker.is_alive()
+        (unit,) = harness.units(document.run, Stage.FORMAT)
+        assert (unit.state, unit.lost_leases, unit.dispatched_at) == (UnitState.PENDING, int(suspect), None)
+    harness.stopping.clear()
+    harness.formatter.chat = answer  # type: ignore[method-assign]
+    harness.drive()
+    assert harness.run(document.run).state == RunState.DONE
 
 
 def test_a_cancelled_run_drops_the_answer_that_comes_after(harness: Harness, run_id: int) -> None:

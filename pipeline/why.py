@@ -222,7 +222,12 @@ class _Facts:
             message = f": {failure.message[:_MESSAGE_CHARS]}" if failure.message else ""
             name = failure.preset or failure.target
             if failure.outcome == "lost":
-                lines.append(f"The worker that called {name} at {_clock(failure.started_at)} died or froze.")
+                when, unit = _clock(failure.started_at), f"{failure.stage} {failure.ordinal or ''}".strip()
+                lines.append(
+                    f"The worker that called {name} at {when} died or froze."
+                    if name
+                    else f"Work on {unit} that began at {when} was lost{message}."
+                )
                 continue
             lines.append(f"{name} failed at {_clock(failure.started_at)} with {failure.kind or 'no reason'}{message}.")
         return lines

@@ -104,6 +104,17 @@ def test_a_call_whose_worker_died_says_so(seed: Seed, sessions: Sessions) -> Non
     assert any(line.startswith("The worker that called vision at ") for line in why(sessions, "/a").lines)
 
 
+def test_work_that_was_lost_without_a_call_says_so(seed: Seed, sessions: Sessions) -> None:
+    run = seed.run(seed.document("/a"), "running")
+    seed.units(run, "parse", [0])
+    seed.attempt(run, "parse", outcome="lost", message="killed: SIGKILL from outside")
+
+    assert any(
+        line.startswith("Work on parse that began at ") and line.endswith(" was lost: killed: SIGKILL from outside.")
+        for line in why(sessions, "/a").lines
+    )
+
+
 def test_what_redoes_a_fallbacks_answers_waits_for_the_first_target_alone(seed: Seed, sessions: Sessions) -> None:
     run = seed.run(seed.document("/a"), "parked", primary_only=True)
     seed.units(run, "describe", [1], "parked")

@@ -94,6 +94,9 @@ class Endings:
 
     Every method waits while Postgres is away, and raises ``ServiceUnavailable`` when that takes too long: the units'
     leases expire then.
+
+    Attributes:
+        meanwhile: Called between tries, so that the slice's other units keep their leases.
     """
 
     sessions: Sessions
@@ -102,6 +105,7 @@ class Endings:
     policy: UnitPolicy
     report: SliceReport
     patience: Patience
+    meanwhile: Callable[[], None] = lambda: None
 
     def given_back(self, units: Sequence[Claimed], why: str = "") -> None:
         """Units were not done, through no fault of theirs: they are pending again, without a mark against them."""
@@ -110,7 +114,7 @@ class Endings:
             with self.sessions.begin() as session:
                 return give_back(session, units)
 
-        count = self.patience.outlast(write)
+        count = self.patience.outlast(write, self.meanwhile)
         self.report.counts["given_back"] += count
         if why:
             self.report.details.append(why)
@@ -198,7 +202,7 @@ class Endings:
                 return None
             return settle(session, run), str(run.document_id)
 
-        return self.patience.outlast(lambda: transact(self.sessions, commit))
+        return self.patience.outlast(lambda: transact(self.sessions, commit), self.meanwhile)
 
     def _ended(self, unit: Claimed, ended: tuple[RunState, str] | None, outcome: str, detail: str) -> None:
         if ended is None:

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import CancelledError, Executor, Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
 from uuid import uuid4
@@ -56,6 +56,11 @@ class _Running:
     job: Job
     future: Future[list[Done]]
 
+    def cancel(self) -> None:
+        """Nobody waits for it any more; it ends soon, in a ``CancelledError`` if it had not ended already."""
+        self.job.stop.set()
+        self.future.cancel()
+
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
@@ -73,6 +78,22 @@ class _Asks:
 
     primary_only: bool
     allowed: frozenset[str] | None
+
+
+@dataclass(slots=True)
+class _Leases:
+    """When a slice's leases are renewed next; ``renew`` returns whether that went well."""
+
+    renew: Callable[[], bool]
+    every_s: float
+    due_at: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.due_at = time.monotonic() + self.every_s
+
+    def renew_if_due(self) -> None:
+        if (now := time.monotonic()) >= self.due_at:
+            self.due_at = now + (self.every_s if self.renew() else min(self.every_s, _RENEW_AGAIN_S))
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,11 +241,12 @@ class Ingest:
         ended: queue.SimpleQueue[int] = queue.SimpleQueue()
         for number, one in running.items():
             one.future.add_done_callback(partial(_announce, ended, number))
+        leases = _Leases(partial(self._renew, running), self.policy.lease_s / 3)
         try:
-            self._collect(running, ended, endings)
+            self._collect(running, ended, replace(endings, meanwhile=leases.renew_if_due), leases)
         except BaseException:
             for one in running.values():
-                one.future.cancel()
+                one.cancel()
             raise
 
     def _start(self, job: Job) -> Future[list[Done]]:
@@ -235,9 +257,9 @@ class Ingest:
             raise RuntimeError(msg)
         return self.cpu.submit(job.cpu)
 
-    def _collect(self, running: dict[int, _Running], ended: queue.SimpleQueue[int], endings: Endings) -> None:
-        renew_every_s = self.policy.lease_s / 3
-        renew_at = time.monotonic() + renew_every_s
+    def _collect(
+        self, running: dict[int, _Running], ended: queue.SimpleQueue[int], endings: Endings, leases: _Leases
+    ) -> None:
         drain_until: float | None = None
         away: ServiceUnavailable | None = None
         while running:
@@ -246,16 +268,15 @@ class Ingest:
                 drain_until = now + self.policy.drain_s if drain_until is None else drain_until
                 if now >= drain_until:
                     for one in running.values():
-                        one.future.cancel()
-            if now >= renew_at:
-                renewed = self._renew(running)
-                renew_at = now + (renew_every_s if renewed else min(renew_every_s, _RENEW_AGAIN_S))
+                        one.cancel()
+            leases.renew_if_due()
             try:
                 # Half a second bounds how late a stop is noticed; an ended job is taken up at once.
-                number = ended.get(timeout=max(0.01, min(renew_at - now, 0.5)))
+                number = ended.get(timeout=max(0.01, min(leases.due_at - now, 0.5)))
             except queue.Empty:
                 continue
-            away = self._commit(running.pop(number), endings) or away
+            away = self._commit(running[number], endings) or away
+            del running[number]
             if endings.report.made_work:
                 self.on_work()
         if away is not None:
@@ -274,7 +295,7 @@ class Ingest:
         for one in running.values():
             if not any(unit.id in held for unit in one.job.units):
                 # The run was cancelled or the lease taken away: nobody will take the answer.
-                one.future.cancel()
+                one.cancel()
         return True
 
     # --- after --------------------------------------------------------------------------------------------------

@@ -21,8 +21,21 @@ LogFormat = Literal["auto", "json", "console"]
 _MASK = "**********"
 _SHORTEST_SECRET = 4
 """Below this a value is no secret worth the name, and masking it would garble every line."""
-# What these say at INFO is said better by our own events; what they warn of is passed on.
-_QUIET = ("celery", "kombu", "amqp", "redis", "asyncio", "aiohttp", "tornado", "urllib3", "botocore", "alembic")
+# What these say at INFO is said better by our own events; what they warn of is passed on. Our own loggers begin with
+# "tidegate": SQLAlchemy names that of our connection pool after its class.
+_QUIET = (
+    "celery",
+    "kombu",
+    "amqp",
+    "redis",
+    "asyncio",
+    "aiohttp",
+    "tornado",
+    "urllib3",
+    "botocore",
+    "alembic",
+    "pipeline",
+)
 
 
 def configure_logging(

@@ -39,11 +39,12 @@ class Patience:
     on_wait: Callable[[ServiceUnavailable], None] = lambda _: None
     _stopped_at: float | None = field(default=None, init=False)
 
-    def outlast(self, work: Callable[[], T]) -> T:
+    def outlast(self, work: Callable[[], T], meanwhile: Callable[[], None] = lambda: None) -> T:
         """Return what ``work`` returns, once Postgres lets it.
 
         Args:
             work: One transaction, with no effect but in the database.
+            meanwhile: Called between tries: what must go on, whatever holds this work up.
 
         Raises:
             ServiceUnavailable: Postgres stayed away for too long.
@@ -58,6 +59,7 @@ class Patience:
                 if self._is_over(began):
                     raise
             waiting.wait(pause_s)
+            meanwhile()
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
     def _is_over(self, began: float) -> bool:

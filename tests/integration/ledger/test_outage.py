@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import delete, event
@@ -89,6 +90,31 @@ def test_a_slice_outlasts_an_outage_in_any_of_its_transactions(
     assert harness.run(run_id).state == RunState.DONE
     assert len(harness.formatter.calls) == 1
     assert [unit.lost_leases for unit in harness.units(run_id)] == [0] * len(harness.units(run_id))
+
+
+def test_a_result_that_waits_keeps_the_leases_of_its_slice(harness: Harness, outage: Outage, note: Path) -> None:
+    run_id = up_to_format(harness, outage, note)
+    for stage in (Stage.FORMAT, Stage.CHUNK):
+        carry_out(harness, outage, stage, run_id)()
+    heard: list[str] = []
+    engine = harness.sessions.kw["bind"]
+
+    def hear(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if threading.current_thread() is threading.main_thread() and statement.startswith("UPDATE unit SET"):
+            heard.append("renewal" if "least(" in statement else "end")
+
+    outage.waited = lambda _: heard.append("wait")  # type: ignore[method-assign]
+    # Always due: what is to be seen is whether it is looked at.
+    harness.unit = replace(harness.unit, lease_s=0.03)
+    slice_of_retrieve = carry_out(harness, outage, Stage.RETRIEVE, run_id)
+    outage.begin(2, times=8, unheard=True)
+    event.listen(engine, "before_cursor_execute", hear)
+    try:
+        slice_of_retrieve()
+    finally:
+        event.remove(engine, "before_cursor_execute", hear)
+    assert heard[heard.index("wait") + 1] == "renewal"
+    assert set(harness.states(run_id, Stage.RETRIEVE)) == {UnitState.DONE}
 
 
 def test_a_result_whose_postgres_stays_away_is_given_up_in_the_end(

@@ -8,6 +8,7 @@ import structlog
 from pydantic import SecretStr
 
 from pipeline.observe.logging import configure_logging, get_logger
+from pipeline.store.session import make_engine
 
 
 @pytest.fixture(autouse=True)
@@ -93,3 +94,12 @@ def test_tracebacks_hold_no_local_variables() -> None:
             get_logger("x").exception("stage.failed")
         assert "stage.failed" in stream.getvalue()
         assert "the whole page" not in stream.getvalue()
+
+
+def test_the_connection_pool_says_nothing_of_its_own_affairs() -> None:
+    stream = io.StringIO()
+    configure_logging(stream=stream)
+
+    make_engine("postgresql://here/name").pool.dispose()
+
+    assert stream.getvalue() == ""

@@ -4,10 +4,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from pipeline.store.blobs import FileBlobs
 from pipeline.store.session import Sessions
 from tests.integration.ledger.harness import Harness
+
+# `make machine`, and any --hypothesis-profile long: the state machine at length, and never twice the same.
+settings.register_profile("long", max_examples=1500, stateful_step_count=80, derandomize=False, print_blob=True)
 
 
 @pytest.fixture

@@ -123,7 +123,7 @@ class Heard:
         self.inside.append(error)
 
 
-def _cues(request: ChatRequest) -> str:
+def cues(request: ChatRequest) -> str:
     word = str(request.inputs["chunk"]).split()[0].strip("#").strip() or "nothing"
     return f'{{"context": "About {word!s}.", "keywords": ["{word}"], "questions": []}}'
 
@@ -135,7 +135,7 @@ class Harness:
         self.sessions, self.blobs = sessions, blobs
         self.vlm = ScriptedChat("vlm", lambda r: f"# Seen {len(r.inputs['image'])}")
         self.formatter = ScriptedChat("vlm_formatter", lambda r: str(r.inputs["description"] or r.inputs["text"]))
-        self.retriever = ScriptedChat("retrieval_llm", _cues)
+        self.retriever = ScriptedChat("retrieval_llm", cues)
         self.embedder = ScriptedEmbedder()
         self.watch = ScriptedWatch()
         self.heard = Heard()

@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test unit check corpus bench format lock clean
+.PHONY: help install demo test unit check corpus machine bench format lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -39,6 +39,9 @@ test: $(VENV)/.dev-installed ## Every test, against an embedded Postgres and Red
 
 corpus: $(VENV)/.dev-installed ## The awkward real files of ../shared/corpus, end to end, beside what is right
 	$(BIN)/python -m tests.acceptance.corpus
+
+machine: $(VENV)/.dev-installed ## The ledger's state machine at length: other orders of events each time (half an hour)
+	$(BIN)/python -m pytest tests/integration/ledger/test_machine.py -q -x --hypothesis-profile long --hypothesis-show-statistics
 
 bench: $(VENV)/.dev-installed ## What a model call costs, beside the limit and litellm's Router (minutes)
 	$(BIN)/python -m benchmarks.failover_overhead

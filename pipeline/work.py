@@ -7,8 +7,10 @@ thread when it is CPU work); ``store`` writes one unit's value in the transactio
 from __future__ import annotations
 
 import tempfile
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 from uuid import uuid4
@@ -23,6 +25,7 @@ from pipeline.advance import (
     parse_digest,
     retrieve_inputs,
 )
+from pipeline.documents import sandbox
 from pipeline.domain.call import Answer, TryRecord
 from pipeline.domain.document import Chunk, Cues, Limits, ParsedDocument, TextFormat
 from pipeline.domain.errors import RejectedInput, ResultGone
@@ -58,12 +61,14 @@ class Done:
 class Job:
     """Work for one or more units that end together; exactly one of the two ways to run it is given.
 
-    Both return one ``Done`` a unit, in the units' order.
+    Both return one ``Done`` a unit, in the units' order. ``stop`` is set when nobody waits for it any more: what runs
+    in a thread can't be cancelled from outside.
     """
 
     units: tuple[Claimed, ...]
     model: Callable[[], Awaitable[list[Done]]] | None = None
     cpu: Callable[[], list[Done]] | None = None
+    stop: threading.Event = field(default_factory=threading.Event)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +168,8 @@ class _Parse:
         digest = parse_digest(run)
         blob_digest, media_type, document_id = run.blob_digest, run.media_type, str(run.document_id)
 
+        stop = threading.Event()
+
         def work() -> list[Done]:
             blobs = self.shop.blobs
             with blobs.local_path(blob_digest) as path, tempfile.TemporaryDirectory(prefix="tidegate-parse-") as folder:
@@ -173,6 +180,7 @@ class _Parse:
                     workdir=Path(folder),
                     password=blobs.read_secret(document_id),
                     image_policy=stage["images"],
+                    run=partial(sandbox.run, stopped=stop.is_set),
                 )
                 images = {
                     page.number: (blobs.put_path(page.image.path), page.image.media_type)
@@ -183,7 +191,7 @@ class _Parse:
             output = {"pages": len(document.pages), "title": title}
             return [Done(Result(output=output, digest=digest), _Parsed(document, images))]
 
-        return [Job((unit,), cpu=work) for unit in units]
+        return [Job((unit,), cpu=work, stop=stop) for unit in units]
 
     def store(self, session: Session, run: Run, unit: Claimed, done: Done) -> None:
         parsed: _Parsed = done.value

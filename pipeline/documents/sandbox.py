@@ -12,7 +12,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
 from pathlib import Path
 
 import pipeline
@@ -24,6 +25,7 @@ __all__ = ["PageStuck", "run"]
 _CHILD = "pipeline.documents.child"
 
 _READ_BYTES = 1 << 16
+_LOOK_S = 0.25
 _STDERR_TAIL_BYTES = 4096
 # A report is text only (images are files): a file's text may be larger than the file, but not without end.
 _REPORT_FLOOR_BYTES = 64 << 20
@@ -40,7 +42,14 @@ class PageStuck(Exception):
         self.seconds = seconds
 
 
-def run(job: Job, *, seconds: float, silence_s: float | None = None, module: str = _CHILD) -> Iterator[Event]:
+def run(
+    job: Job,
+    *,
+    seconds: float,
+    silence_s: float | None = None,
+    stopped: Callable[[], bool] = lambda: False,
+    module: str = _CHILD,
+) -> Iterator[Event]:
     """Parse in a child and yield what it reports, as it reports it.
 
     The child is dead when this ends, however it ends; leave the iterator by exhausting or closing it.
@@ -49,9 +58,11 @@ def run(job: Job, *, seconds: float, silence_s: float | None = None, module: str
         job: What to parse.
         seconds: Wall-clock time for the whole child.
         silence_s: Longest time between two events after the first one; None for no such limit.
+        stopped: Asked a few times a second whether nobody waits for the document any more.
         module: What the child runs.
 
     Raises:
+        CancelledError: It was stopped.
         RejectedInput: ``unsafe``: it took longer than ``seconds``, more memory than allowed, or reported without end.
         PageStuck: It was silent for longer than ``silence_s``.
         ChildDied: It ended without an answer.
@@ -67,7 +78,7 @@ def run(job: Job, *, seconds: float, silence_s: float | None = None, module: str
         process_group=0,
     )
     try:
-        yield from _converse(child, job, seconds, silence_s)
+        yield from _converse(child, job, _Watch(job, seconds, silence_s, stopped))
     finally:
         _end(child)
 
@@ -89,9 +100,8 @@ def _environment(workdir: Path) -> dict[str, str]:
     }
 
 
-def _converse(child: subprocess.Popen[bytes], job: Job, seconds: float, silence_s: float | None) -> Iterator[Event]:
+def _converse(child: subprocess.Popen[bytes], job: Job, watch: _Watch) -> Iterator[Event]:
     _ask(child, job)
-    watch = _Watch(job, seconds, silence_s)
     ear = _Ear(job)
     with selectors.DefaultSelector() as selector:
         for stream in (child.stdout, child.stderr):
@@ -113,19 +123,22 @@ def _converse(child: subprocess.Popen[bytes], job: Job, seconds: float, silence_
 
 
 class _Watch:
-    """The two clocks on a child: its whole time, and its silence."""
+    """The two clocks on a child, its whole time and its silence, and whether anybody still looks at them."""
 
-    def __init__(self, job: Job, seconds: float, silence_s: float | None) -> None:
+    def __init__(self, job: Job, seconds: float, silence_s: float | None, stopped: Callable[[], bool]) -> None:
         self._late = f"not parsed within limits.parse_seconds = {job.limits.parse_seconds}"
         self._end = time.monotonic() + seconds
         self._silence_s = silence_s
         self._heard: float | None = None
+        self._stopped = stopped
 
     def heard(self) -> None:
         self._heard = time.monotonic()
 
     def left(self) -> float:
-        """Seconds until one of them rings; raises when it has."""
+        """Seconds until one of them rings, or it is time to look again; raises when one has rung."""
+        if self._stopped():
+            raise CancelledError
         now = time.monotonic()
         left = self._end - now
         if left <= 0:
@@ -134,7 +147,7 @@ class _Watch:
             left = min(left, self._heard + self._silence_s - now)
             if left <= 0:
                 raise PageStuck(self._silence_s)
-        return left
+        return min(left, _LOOK_S)
 
 
 class _Ear:

@@ -6,6 +6,7 @@ import os
 import select
 import time
 from collections.abc import Iterable
+from concurrent.futures import CancelledError
 from pathlib import Path
 
 import pytest
@@ -115,3 +116,12 @@ def test_too_little_memory_is_told_as_such(make_job: MakeJob) -> None:
     job = make_job(b"x " * 20_000_000, media.PLAIN, limits=Limits(parse_memory_mb=64))
     *_, last = sandbox.run(job, seconds=60)
     assert last == Rejected("unsafe", "needs more memory than limits.parse_memory_mb = 64")
+
+
+def test_a_child_whose_document_nobody_waits_for_any_more_is_ended_at_once(make_job: MakeJob) -> None:
+    job = make_job("hang", media.PLAIN, limits=Limits(max_bytes=1_000_000))
+    heard: list[Event] = []
+    began = time.monotonic()
+    with pytest.raises(CancelledError):
+        heard.extend(sandbox.run(job, seconds=60, stopped=lambda: time.monotonic() > began + 1, module=BAD))
+    assert time.monotonic() - began < 30

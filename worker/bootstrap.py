@@ -148,6 +148,7 @@ class Container:
             hard_deadline_s=unit.hard_deadline_s,
             max_lost=unit.max_lost,
             max_calls=unit.max_calls,
+            drain_s=unit.drain_s,
         )
 
     @property

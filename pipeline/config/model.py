@@ -335,6 +335,7 @@ class UnitConfig(Strict):
     max_lost: Count = 3
     max_calls: Count = 20
     slice: Count = 8
+    drain_s: Seconds = 8.0
 
 
 class ParkConfig(Strict):

@@ -15,22 +15,27 @@ BrokerLook = Callable[[], Set[int] | None]
 _UNDER_WAY_S = 2.0
 """A slice is committed before it is published: one as young as this may not be there yet."""
 
+_GONE_S = 3.0
+"""Less than a beat's period, so that two looks in a row are enough."""
+
 
 class Deliveries:
     """Compares what was handed out with what the broker holds, look by look.
 
     A message is missing for a moment while a worker takes it (it leaves the queue before it is noted as delivered), so
-    a slice counts as lost when two looks in a row miss it. Were that wrong, a second message would find nothing to
-    claim.
+    a slice counts as lost when no look has found it for ``_GONE_S``. Were that wrong, a second message would find
+    nothing to claim.
 
     Args:
         broker: Looks at the broker.
+        monotonic: A clock in seconds.
     """
 
-    def __init__(self, sessions: Sessions, broker: BrokerLook) -> None:
+    def __init__(self, sessions: Sessions, broker: BrokerLook, monotonic: Callable[[], float]) -> None:
         self._sessions = sessions
         self._broker = broker
-        self._missed: Set[int] = frozenset()
+        self._monotonic = monotonic
+        self._missed_since: dict[int, float] = {}
 
     def look(self) -> int:
         """Have lost slices handed out again by the next dispatch; returns how many there were.
@@ -38,16 +43,17 @@ class Deliveries:
         Raises:
             ServiceUnavailable: Postgres is away.
         """
-        missed, self._missed = self._missed, frozenset()
+        missed, self._missed_since = self._missed_since, {}
         with self._sessions() as session:
             waiting = waiting_wakes(session, _UNDER_WAY_S)
         held = self._broker() if waiting else None
         if held is None:
             return 0
-        missing = waiting - held
-        lost = missing & missed
+        now = self._monotonic()
+        missing = {wake: missed.get(wake, now) for wake in waiting - held}
+        lost = {wake for wake, since in missing.items() if now - since >= _GONE_S}
         if lost:
             with self._sessions.begin() as session:
                 unmark_dispatched(session, sorted(lost))
-        self._missed = missing - lost
+        self._missed_since = {wake: since for wake, since in missing.items() if wake not in lost}
         return len(lost)

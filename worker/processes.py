@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -162,7 +163,7 @@ def run_beat(settings: Settings) -> None:
             container.dispatch,
             EventLog(metrics),
             shown.tell,
-            Deliveries(container.sessions, broker),
+            Deliveries(container.sessions, broker, time.monotonic),
         )
         targets = container.chains.targets
         census = CensusCollector(container.sessions, lambda: loop.submit(registry.statuses(targets)).result())

@@ -200,7 +200,8 @@ class Quarantine:
         Raises:
             Gone: It died, or was killed because it hangs.
         """
-        look_at, idle_looks = time.monotonic() + self._policy.lease_s, 0
+        look_every_s = self._policy.lease_s / 2
+        look_at, missed = time.monotonic() + look_every_s, 0
         end_at: float | None = None
         while True:
             answer = child.link.hear(_HEAR_S)
@@ -215,9 +216,9 @@ class Quarantine:
                     child.link.kill()
             if now > look_at:
                 # One that neither answers nor holds a lease any more hangs: it could not even renew.
-                idle_looks = 0 if self._holds(child) else idle_looks + 1
-                look_at = now + self._policy.lease_s
-                if idle_looks > 1:
+                missed = 0 if self._holds(child) else missed + 1
+                look_at = now + look_every_s
+                if missed > 1:
                     child.link.kill()
 
     def _holds(self, child: _Child) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 
 from tests.fault.checks import check
@@ -31,7 +32,7 @@ def test_a_poisonous_page_ends_as_poison_and_the_other_49_documents_are_done(sta
         killed.append(_holder(stack, marker, after=len(killed)))
         _kill_named(stack, killed[-1])
 
-    stack.wait_ended(timeout_s=120)
+    stack.wait_ended(timeout_s=240)
     check(stack, ended={poisoned: "failed"})
     assert [name.split("-")[0] for name in killed] == ["all", "quarantine", "quarantine"]
     assert len(set(killed)) == _MAX_LOST
@@ -79,8 +80,10 @@ def test_a_quarantine_that_is_drained_or_loses_its_parent_leaves_no_mark(stack: 
 
     worker = stack.again(worker)
     child = _child_of(worker, _holder(stack, paper.stem, after=2))
-    stack.kill(worker)
-    assert child.wait_gone(20), "it ends with its parent"
+    stack.fault(worker)
+    worker.process.kill()
+    worker.wait()
+    assert child.wait_gone(30), "it gives the unit back, and ends after its parent"
     assert marks() == 1
 
     stack.models.clear()
@@ -92,7 +95,8 @@ def test_a_quarantine_that_is_drained_or_loses_its_parent_leaves_no_mark(stack: 
     assert [row.outcome for row in outcomes] == ["lost", "cancelled", "cancelled", "ok"]
 
 
-def test_a_frozen_quarantine_is_ended_and_its_unit_goes_on_in_a_new_one(stack: Stack) -> None:
+def test_a_frozen_quarantine_is_ended_and_its_unit_goes_on_in_a_new_one(make_stack: Callable[..., Stack]) -> None:
+    stack = make_stack(config={"unit": {"lease_s": 4}})
     paper = stack.papers.sheets(1)
     stack.models.behave("vision", "hang", calls=2)
     (run,) = stack.enqueue(paper)
@@ -106,7 +110,7 @@ def test_a_frozen_quarantine_is_ended_and_its_unit_goes_on_in_a_new_one(stack: S
     stack.faults.append(replace(stack.fault(), worker=name))
     child.send(signal.SIGSTOP)
 
-    stack.wait_ended()
+    stack.wait_ended(timeout_s=120)
     check(stack)
     assert child.wait_gone(10)
     [unit] = stack.rows("select * from unit where run_id = :r and stage = 'describe'", r=run)
@@ -119,7 +123,7 @@ def _calls(stack: Stack, marker: str) -> list[object]:
 
 def _holder(stack: Stack, marker: str, *, after: int = 0) -> str:
     """The name of the process that has the call open, once it has arrived as number ``after`` + 1."""
-    stack.wait_until(lambda: len(_calls(stack, marker)) > after, timeout_s=60)
+    stack.wait_until(lambda: len(_calls(stack, marker)) > after, timeout_s=120)
     running = stack.rows(
         "select attempt.worker from attempt join unit on unit.id = attempt.unit_id "
         "where attempt.outcome = 'running' and unit.leased_by = attempt.worker and attempt.stage = 'describe' "

@@ -29,7 +29,16 @@ class Window:
         self.redis = redis.Redis.from_url(redis_url)
         self.queue = f"{container.key_prefix}:parse"
         self.broker = BrokerContents(redis_url, f"{container.key_prefix}:")
-        self.deliveries = Deliveries(container.sessions, self.broker)
+        self.now_s = 0.0
+        self.deliveries = Deliveries(container.sessions, self.broker, lambda: self.now_s)
+
+    def looks(self, count: int, *, every_s: float = 5.0) -> list[int]:
+        """What each of so many passes finds lost."""
+        found = []
+        for _ in range(count):
+            self.now_s += every_s
+            found.append(self.deliveries.look())
+        return found
 
     def dispatch(self) -> int:
         """Hand out what may be, long enough ago to be looked for."""
@@ -70,18 +79,17 @@ def window(fleet: Fleet, redis_url: str, tmp_path: Path) -> Iterator[Window]:
 
 
 def test_what_waits_in_the_broker_is_not_handed_out_again(window: Window) -> None:
-    assert [window.deliveries.look() for _ in range(3)] == [0, 0, 0]
+    assert window.looks(3) == [0, 0, 0]
     assert window.dispatch() == 0
 
 
 def test_a_flushed_brokers_slices_are_handed_out_again_by_the_second_pass(window: Window) -> None:
     window.redis.flushall()
 
-    assert window.deliveries.look() == 0, "one look may fall into the moment in which a worker takes a message"
-    assert window.deliveries.look() == SLICES
+    assert window.looks(2) == [0, SLICES], "one look may fall into the moment in which a worker takes a message"
     assert window.dispatch() == SLICES
     assert window.redis.llen(window.queue) == SLICES
-    assert [window.deliveries.look() for _ in range(2)] == [0, 0]
+    assert window.looks(2) == [0, 0]
 
 
 def test_delivered_messages_that_are_not_acknowledged_are_not_missed(window: Window) -> None:
@@ -91,18 +99,23 @@ def test_delivered_messages_that_are_not_acknowledged_are_not_missed(window: Win
         taken = [queue(channel).get(no_ack=False) for _ in range(10)]
         assert all(taken)
         assert window.redis.hlen(f"{window.container.key_prefix}:unacked") == 10
-        assert [window.deliveries.look() for _ in range(3)] == [0, 0, 0]
+        assert window.looks(3) == [0, 0, 0]
         assert window.dispatch() == 0
 
         # One that was taken and lost for good is one that is missed, and only that.
         taken[0].ack()
-        assert [window.deliveries.look() for _ in range(2)] == [0, 1]
+        assert window.looks(2) == [0, 1]
         assert window.dispatch() == 1
+
+
+def test_a_beat_that_looks_twice_a_second_takes_its_time(window: Window) -> None:
+    window.redis.flushall()
+    assert window.looks(8, every_s=0.5) == [0] * 6 + [SLICES, 0]
 
 
 def test_a_few_messages_lost_out_of_a_full_queue_are_missed(window: Window) -> None:
     window.redis.ltrim(window.queue, 3, -1)
-    assert [window.deliveries.look() for _ in range(2)] == [0, 3]
+    assert window.looks(2) == [0, 3]
     assert window.dispatch() == 3
 
 
@@ -110,12 +123,12 @@ def test_a_slice_that_was_only_just_handed_out_is_not_looked_for(window: Window)
     window.redis.flushall()
     with window.container.sessions.begin() as session:
         session.execute(text("update unit set dispatched_at = now()"))
-    assert [window.deliveries.look() for _ in range(3)] == [0, 0, 0]
+    assert window.looks(3) == [0, 0, 0]
 
 
 def test_a_broker_that_is_away_says_nothing_of_what_it_holds(window: Window) -> None:
     away = BrokerContents(f"redis://127.0.0.1:{choose_port(0)}/0", f"{window.container.key_prefix}:")
     assert away() is None
-    deliveries = Deliveries(window.container.sessions, away)
-    assert [deliveries.look() for _ in range(3)] == [0, 0, 0]
+    window.deliveries = Deliveries(window.container.sessions, away, lambda: window.now_s)
+    assert window.looks(3) == [0, 0, 0]
     away.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from itertools import product
 
 from pipeline.adapters.watch import ChainRoom
@@ -24,7 +25,7 @@ from pipeline.store.losses import LostLease, expired_runs, lose_leases, release_
 from pipeline.store.parked import due_units, note_closed, note_open, wake_units
 from pipeline.store.reprieve import Reprieve
 from pipeline.store.retention import RetentionPolicy, sweep
-from pipeline.store.runs import give_up_parked, lock_run, move_run
+from pipeline.store.runs import give_up_parked, lock_run
 from pipeline.store.session import Session, Sessions, transact
 from pipeline.store.window import forget_stale_wakes, reconcile_lock
 from pipeline.store.workers import FRESH_S, forget_old_workers
@@ -191,21 +192,8 @@ def wake_parked_runs(sessions: Sessions, chains: ChainWatch, stages: Sequence[St
             continue
         with sessions() as session:
             waiting = due_units(session, stage, primary_only=primary_only, limit=min(chain.room, most_units))
-        for run_id, unit_ids in waiting.items():
-            if _wake(sessions, run_id, unit_ids):
-                resumed.append(run_id)
+        resumed += transact(sessions, partial(wake_units, units=waiting)) if waiting else []
     return resumed
-
-
-def _wake(sessions: Sessions, run_id: int, unit_ids: Sequence[int]) -> int:
-    with sessions.begin() as session:
-        run = lock_run(session, run_id)
-        if run is None or run.state not in (RunState.PARKED, RunState.RUNNING):
-            return 0
-        woken = wake_units(session, run_id, unit_ids)
-        if woken and run.state == RunState.PARKED:
-            move_run(session, run_id, RunState.RUNNING)
-        return woken
 
 
 def _noted(sessions: Sessions, stage: Stage, primary_only: bool, chain: ChainRoom) -> bool:

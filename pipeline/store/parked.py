@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from sqlalchemy import (
@@ -25,7 +25,7 @@ from sqlalchemy.orm import Session
 
 from pipeline.domain.run import RunState
 from pipeline.domain.unit import Stage, UnitState
-from pipeline.store.moves import move_units, rows_changed
+from pipeline.store.moves import move_runs, move_units, rows_changed
 from pipeline.store.schema import ChainWait, Run, Unit
 from pipeline.store.units import Claimed, Moment, held_by
 
@@ -86,14 +86,29 @@ def wake_parked(session: Session, run_id: int, stage: Stage | None, limit: int) 
     )
 
 
-def wake_units(session: Session, run_id: int, unit_ids: Sequence[int]) -> int:
-    """Make these parked units of a run, which the caller has locked, pending again; returns how many."""
-    return rows_changed(
-        session,
-        move_units(
-            UnitState.PENDING, Unit.run_id == run_id, Unit.id.in_(unit_ids), Unit.state == UnitState.PARKED.value
-        ),
+def wake_units(session: Session, units: Mapping[int, Sequence[int]]) -> list[int]:
+    """Make parked units (ids by run) pending again, and let their runs go on; returns the runs that did.
+
+    A run that somebody holds at this moment is passed over: its units stay due.
+    """
+    held = list(
+        session.scalars(
+            select(Run.id)
+            .where(Run.id.in_(units), Run.state.in_((RunState.PARKED.value, RunState.RUNNING.value)))
+            .order_by(Run.id)
+            .with_for_update(skip_locked=True)
+        )
     )
+    wanted = [unit for run_id in held for unit in units[run_id]]
+    woken = set(
+        session.scalars(
+            move_units(UnitState.PENDING, Unit.id.in_(wanted), Unit.state == UnitState.PARKED.value).returning(
+                Unit.run_id
+            )
+        )
+    )
+    rows_changed(session, move_runs(RunState.RUNNING, Run.id.in_(woken), Run.state == RunState.PARKED.value))
+    return [run_id for run_id in units if run_id in woken]
 
 
 def due_units(session: Session, stage: Stage, *, primary_only: bool, limit: int) -> dict[int, list[int]]:

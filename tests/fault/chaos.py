@@ -1,4 +1,4 @@
-"""A seeded random run: everything is killed, frozen, cut off and restarted while documents flow, and then all must hold.
+"""A seeded random run: all is killed, frozen, cut off and restarted while documents flow, and then all must hold.
 
     python -m tests.fault.chaos --seconds 600 --seed 7 --documents 200
 

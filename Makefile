@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test unit check corpus machine bench format lock clean
+.PHONY: help install demo test unit check corpus machine bench chaos format lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -45,6 +45,9 @@ machine: $(VENV)/.dev-installed ## The ledger's state machine at length: other o
 
 bench: $(VENV)/.dev-installed ## What a model call costs, beside the limit and litellm's Router (minutes)
 	$(BIN)/python -m benchmarks.failover_overhead
+
+chaos: $(VENV)/.dev-installed ## Ten minutes of random faults under 200 documents, then all must hold; SEED=7 repeats a run
+	$(BIN)/python -m tests.fault.chaos $(if $(SEED),--seed $(SEED)) $(CHAOS)
 
 unit: $(VENV)/.dev-installed ## Unit tests alone (seconds, no services)
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest tests/unit -q -n 2

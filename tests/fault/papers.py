@@ -10,7 +10,7 @@ from examples.make import Pdf
 __all__ = ["Papers"]
 
 _WORDS = ("tide", "gate", "sluice", "water", "hinge", "apron", "culvert", "flap", "marsh", "ditch", "pump", "gauge")
-_SENTENCE, _SENTENCES = 8, 3
+_SENTENCE, _SENTENCES = 6, 2
 
 
 class Papers:
@@ -25,8 +25,8 @@ class Papers:
         self._rng = rng
         self._number = 0
 
-    def note(self, sections: int = 3) -> Path:
-        """Markdown without pages to look at: parse, one format unit, then a chunk or more a section."""
+    def note(self, sections: int = 2) -> Path:
+        """Markdown without pages to look at: parse, one format unit, then a few chunks."""
         path = self._next("md")
         parts = [f"# Log {path.stem}\n"]
         for number in range(1, sections + 1):
@@ -35,7 +35,7 @@ class Papers:
         path.write_text("\n".join(parts), encoding="utf-8")
         return path
 
-    def notes(self, count: int, sections: int = 3) -> list[Path]:
+    def notes(self, count: int, sections: int = 2) -> list[Path]:
         return [self.note(sections) for _ in range(count)]
 
     def sheets(self, pages: int = 2) -> Path:

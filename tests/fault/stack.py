@@ -22,7 +22,8 @@ How to write a fault test::
 - ``stack.pass_time(s)`` lets that time go by for what waits for tens of seconds (lost attempts, lost messages): rows
   are made older, and the real beat finds them.
 - ``stack.rows(sql, **values)``, ``stack.state()``, ``stack.container`` (the light half, as a command has it).
-- Leases last 3 s here and the beat looks twice a second, so a dead worker's units go on after some 3.5 s.
+- ``kill`` makes the dead worker's leases run out at once, so that the beat's next pass (two a second) takes them back;
+  they last 15 s otherwise, because a worker on an overrun machine may be late in renewing them.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ from pipeline.domain.run import ENDED_RUN_STATES
 from pipeline.domain.unit import QUEUES
 from pipeline.enqueue import enqueue
 from pipeline.settings import Settings
+from tests.fault.kin import descendants_of
 from tests.fault.papers import Papers
 from tests.fault.servers import Servers
 from tests.upstream import Call, UpstreamProcess
@@ -196,8 +198,8 @@ class Stack:
                 "embedder": {"model": "openai/vectors", "dim": 256, "base_url": self.models.base_url},
             },
             "describe": {"when": "always"},
-            "chunk": {"max_tokens": 60, "overlap_tokens": 0},
-            "unit": {"lease_s": 3},
+            "chunk": {"max_tokens": 80, "overlap_tokens": 0},
+            "unit": {"lease_s": 15},
             "dispatch": {"period_s": 0.5},
         }
 
@@ -253,11 +255,22 @@ class Stack:
             )
             assert program.alive, f"{program.name} ended with {program.process.returncode}\n{program.said(_TAIL_LINES)}"
 
-    def kill(self, program: Program) -> Fault:
-        """SIGKILL, with the calls noted that were open; the process is gone when this returns."""
+    def kill(self, program: Program, *, wait_out_leases: bool = False) -> Fault:
+        """SIGKILL, with the calls noted that were open; the process is gone when this returns, with its children.
+
+        Args:
+            wait_out_leases: Let its leases run out in their own time, rather than now.
+        """
         fault = self.fault(program)
+        family = descendants_of(program.pid)
         program.process.kill()
         program.process.wait(10)
+        for child in family:
+            assert child.wait_gone(20), f"child {child.pid} of {program.name} outlives it"
+        if not wait_out_leases:
+            # Its units that have lost a lease before are held by a child, its quarantine.
+            held_by = [program.name, *(f"quarantine-{child.pid}@{socket.gethostname()}" for child in family)]
+            self.change("update unit set lease_expires_at = now() where leased_by = any(:held_by)", held_by=held_by)
         return fault
 
     def fault(self, program: Program | None = None) -> Fault:

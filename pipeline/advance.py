@@ -22,12 +22,12 @@ from pipeline.publish import publish
 from pipeline.recipe import stage_digest, when_of
 from pipeline.stages.embed import embedding_text
 from pipeline.stages.retrieve import NEIGHBOUR_CHARS, RetrieveInput, parse_cues
-from pipeline.store.chunks import chunks_of, insert_chunks, neighbours, reuse_vectors, set_cues
-from pipeline.store.pages import copy_pages, count_failed_pages, page_texts, pages_of
+from pipeline.store.chunks import chunks_of, insert_chunks, neighbours, reuse_vectors, set_cues, vector_source
+from pipeline.store.pages import copy_pages, first_failed_page, page_texts, pages_of
 from pipeline.store.runs import move_run, open_units, park_run, single_unit_states, soonest_resume, telling_failure
 from pipeline.store.schema import Document, Page, Run
 from pipeline.store.session import Session
-from pipeline.store.units import NewUnit, Result, create_units, is_redone, mark_reused, reuse_units
+from pipeline.store.units import NewUnit, create_units, is_redone, mark_reused, reuse_units
 
 __all__ = [
     "after_chunk",
@@ -82,7 +82,7 @@ def take_over_parse(session: Session, run: Run) -> bool:
     output = copy_pages(session, run, digest)
     if output is None:
         return False
-    mark_reused(session, run.id, Stage.PARSE, [0], Result(output=output, digest=digest))
+    mark_reused(session, run.id, Stage.PARSE, [0], output=output, input_digest=digest)
     after_parse(session, run, output)
     return True
 
@@ -191,7 +191,7 @@ def reuse_known(session: Session, run: Run, stage: Stage, held: Sequence[int] = 
         if run.space_id is None or is_redone(run, stage):
             return set()
         placed = reuse_vectors(session, run.id, run.space_id, held)
-        mark_reused(session, run.id, Stage.EMBED, placed)
+        mark_reused(session, run.id, Stage.EMBED, placed, answered_by=vector_source(run.space_id))
         return set(placed)
     units = reuse_units(session, run, stage, held)
     done = [unit.ordinal for unit in units]
@@ -250,8 +250,4 @@ def _fail(session: Session, run: Run, failure: Failure) -> RunState:
 
 
 def _page_failure(session: Session, run: Run) -> Failure | None:
-    failure = telling_failure(session, run.id, PAGE_STAGES)
-    if failure is None and count_failed_pages(session, run.id):
-        page = next(page for page in pages_of(session, run.id) if page.state == "failed")
-        failure = Failure(page.failure_kind or "corrupt", f"page {page.number}: {page.failure_detail}")
-    return failure
+    return telling_failure(session, run.id, PAGE_STAGES) or first_failed_page(session, run.id)

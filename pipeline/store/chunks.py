@@ -4,36 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from sqlalchemy import and_, insert, literal, select, update
+from sqlalchemy import ColumnElement, Text, and_, bindparam, insert, literal, select, update
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.dialects.postgresql import insert as pg_insert
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
 from pipeline.domain.document import Chunk, Cues
 from pipeline.domain.unit import Stage
-from pipeline.store.schema import ChunkRow, Embedding, Run, Unit
-from pipeline.store.text import tsv_of
+from pipeline.store.schema import Base, ChunkRow, Embedding, Run, Unit
+from pipeline.store.text import index_terms, tsv_of, tsv_of_terms
 from pipeline.store.units import free_or_held
 
-__all__ = ["chunks_of", "insert_chunks", "neighbours", "reuse_vectors", "set_cues", "store_vector"]
+__all__ = ["chunks_of", "insert_chunks", "neighbours", "reuse_vectors", "set_cues", "store_vector", "vector_source"]
 
 
 def insert_chunks(session: Session, run: Run, chunks: Sequence[Chunk]) -> None:
     """Store a run's chunks; they are searchable once the run is published."""
-    for chunk in chunks:
-        session.execute(
-            insert(ChunkRow).values(
-                run_id=run.id,
-                collection_id=run.collection_id,
-                ordinal=chunk.ordinal,
-                text=chunk.text,
-                heading=list(chunk.heading),
-                page_from=chunk.page_from,
-                page_to=chunk.page_to,
-                tokens=chunk.tokens,
-                tsv=tsv_of(chunk.text, " ".join(chunk.heading), ()),
-            )
-        )
+    rows = [
+        {
+            "run_id": run.id,
+            "collection_id": run.collection_id,
+            "ordinal": chunk.ordinal,
+            "text": chunk.text,
+            "heading": list(chunk.heading),
+            "page_from": chunk.page_from,
+            "page_to": chunk.page_to,
+            "tokens": chunk.tokens,
+            "text_terms": index_terms(chunk.text),
+            "heading_terms": index_terms(" ".join(chunk.heading)),
+        }
+        for chunk in chunks
+    ]
+    if rows:
+        # One statement, prepared once and sent for all rows together.
+        session.execute(_INSERT_CHUNKS, rows)
+
+
+_INSERT_CHUNKS = insert(Base.metadata.tables[ChunkRow.__tablename__]).values(
+    tsv=tsv_of_terms(bindparam("text_terms", type_=Text), bindparam("heading_terms", type_=Text))
+)
 
 
 def chunks_of(session: Session, run_id: int, ordinals: Iterable[int]) -> list[ChunkRow]:
@@ -98,6 +107,25 @@ def reuse_vectors(session: Session, run_id: int, space_id: int, held: Sequence[i
     if not placed:
         return []
     return list(session.scalars(select(ChunkRow.ordinal).where(ChunkRow.id.in_(placed)).order_by(ChunkRow.ordinal)))
+
+
+def vector_source(space_id: int) -> ColumnElement[str | None]:
+    """Of an embed unit's row: the target that made the vector which its text already has in a space."""
+    chunk, maker = aliased(ChunkRow), aliased(Unit)
+    return (
+        select(maker.answered_by)
+        .join(chunk, and_(chunk.run_id == maker.run_id, chunk.ordinal == maker.ordinal))
+        .join(Embedding, Embedding.chunk_id == chunk.id)
+        .where(
+            Embedding.space_id == space_id,
+            Embedding.text_digest == Unit.input_digest,
+            maker.stage == Stage.EMBED.value,
+            maker.answered_by.is_not(None),
+        )
+        .limit(1)
+        .correlate(Unit)
+        .scalar_subquery()
+    )
 
 
 def store_vector(session: Session, space_id: int, chunk_id: int, text_digest: str, vector: Sequence[float]) -> None:

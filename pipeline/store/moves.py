@@ -22,7 +22,7 @@ _NO_LEASE: dict[str, Any] = {"lease_token": None, "lease_expires_at": None, "lea
 _END = _NO_LEASE | {"resume_at": None, "finished_at": func.now()}
 _GOES_WITH: dict[UnitState, dict[str, Any]] = {
     UnitState.PENDING: _NO_LEASE | {"resume_at": None, "dispatched_at": None},
-    UnitState.LEASED: {"resume_at": None, "lease_token": func.gen_random_uuid(), "leased_at": func.now()},
+    UnitState.LEASED: {"resume_at": None, "leased_at": func.now()},
     UnitState.PARKED: _NO_LEASE | {"dispatched_at": None},
     UnitState.DONE: _END,
     UnitState.FAILED: _END,
@@ -32,7 +32,7 @@ _GOES_WITH: dict[UnitState, dict[str, Any]] = {
 def move_units(to: UnitState, *where: ColumnElement[bool], **values: Any) -> Update:
     """A statement that moves units to ``to``: those that meet ``where`` and are in a state that allows it.
 
-    A claim takes a fresh token, and its caller says until when; every other move gives the lease up.
+    A claim brings its token and the time until which it holds; every other move gives the lease up.
     """
     before = [state.value for state in unit_states_before(to)]
     return (

@@ -6,14 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import and_, func, insert, literal, select
+from sqlalchemy import and_, insert, literal, select
 from sqlalchemy.orm import Session, aliased
 
 from pipeline.domain.document import ParsedPage, usable_text
+from pipeline.domain.errors import Failure
 from pipeline.domain.unit import Stage, UnitState
 from pipeline.store.schema import Page, Run, Unit
 
-__all__ = ["PageText", "copy_pages", "count_failed_pages", "insert_pages", "page_texts", "pages_of"]
+__all__ = ["PageText", "copy_pages", "first_failed_page", "insert_pages", "page_texts", "pages_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +92,17 @@ def pages_of(session: Session, run_id: int, numbers: Iterable[int] | None = None
     return list(session.scalars(query))
 
 
-def count_failed_pages(session: Session, run_id: int) -> int:
-    """How many pages the parser could not take."""
-    return (
-        session.scalar(select(func.count()).select_from(Page).where(Page.run_id == run_id, Page.state == "failed")) or 0
-    )
+def first_failed_page(session: Session, run_id: int) -> Failure | None:
+    """Why the parser could not take the first page that it could not take; None when it took them all."""
+    row = session.execute(
+        select(Page.number, Page.failure_kind, Page.failure_detail)
+        .where(Page.run_id == run_id, Page.state == "failed")
+        .order_by(Page.number)
+        .limit(1)
+    ).first()
+    if row is None:
+        return None
+    return Failure(row.failure_kind or "corrupt", f"page {row.number}: {row.failure_detail}")
 
 
 def page_texts(session: Session, run_id: int, numbers: Sequence[int] | None = None) -> list[PageText]:

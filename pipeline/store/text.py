@@ -18,7 +18,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, func, literal_column
 
-__all__ = ["index_terms", "query_terms", "tsv_of"]
+__all__ = ["index_terms", "query_terms", "tsv_of", "tsv_of_terms"]
 
 _MAX_WORD_CHARS = 256
 """Longer "words" are data (base64, hashes in a row); Postgres would refuse one above 2 KB anyway."""
@@ -40,6 +40,9 @@ _SPACELESS: tuple[tuple[int, int], ...] = (
     (0xF900, 0xFAFF),  # Han, compatibility
     (0x20000, 0x323AF),  # Han, extensions B to H
 )
+
+
+_Terms = str | ColumnElement[str]
 
 
 class _WordChars(dict[int, int]):
@@ -72,20 +75,24 @@ def tsv_of(text: str, context: str = "", cues: Iterable[str] = ()) -> ColumnElem
         context: Its heading path and the sentence that situates it (B).
         cues: Keywords and likely questions (C).
     """
-    parts = [_weighted(text, "A")]
-    if context.strip():
-        parts.append(_weighted(context, "B"))
     joined = " ".join(cues)
-    if joined.strip():
-        parts.append(_weighted(joined, "C"))
-    whole = parts[0]
-    for part in parts[1:]:
-        whole = whole.op("||")(part)
+    return tsv_of_terms(
+        index_terms(text),
+        index_terms(context) if context.strip() else None,
+        index_terms(joined) if joined.strip() else None,
+    )
+
+
+def tsv_of_terms(text: _Terms, context: _Terms | None = None, cues: _Terms | None = None) -> ColumnElement[Any]:
+    """As ``tsv_of``, of words that ``index_terms`` has made, or of parameters that stand for them."""
+    whole = _weighted(text, "A")
+    for part, weight in ((context, "B"), (cues, "C")):
+        if part is not None:
+            whole = whole.op("||")(_weighted(part, weight))
     return whole
 
 
-def _weighted(text: str, weight: str) -> ColumnElement[Any]:
-    terms = index_terms(text)
+def _weighted(terms: _Terms, weight: str) -> ColumnElement[Any]:
     both = func.to_tsvector(literal_column("'simple'::regconfig"), terms).op("||")(
         func.to_tsvector(literal_column("'english'::regconfig"), terms)
     )

@@ -178,16 +178,14 @@ def reuse_units(session: Session, run: Run, stage: Stage, held: Sequence[int] = 
     return sorted(rows, key=lambda unit: unit.ordinal)
 
 
-def mark_reused(
-    session: Session, run_id: int, stage: Stage, ordinals: Sequence[int], result: Result | None = None
-) -> None:
-    """End pending or leased units whose result another table already holds (pages, vectors)."""
+def mark_reused(session: Session, run_id: int, stage: Stage, ordinals: Sequence[int], **kept: Any) -> None:
+    """End pending or leased units whose result another table already holds (pages, vectors).
+
+    Args:
+        kept: What their rows say of it: columns' values.
+    """
     which = (Unit.run_id == run_id, Unit.stage == stage.value, Unit.ordinal.in_(ordinals))
-    rows_changed(session, move_units(UnitState.DONE, *which, reused=True, **_kept(result)))
-
-
-def _kept(result: Result | None) -> dict[str, Any]:
-    return {} if result is None else {"output": result.output, "input_digest": result.digest}
+    rows_changed(session, move_units(UnitState.DONE, *which, reused=True, **kept))
 
 
 def claim_units(

@@ -10,8 +10,11 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from tests.fault.checks import check, paid_again
+from tests.fault.heard import Heard
 from tests.fault.proxy import PostgresProxy
-from tests.fault.stack import Program, Stack
+from tests.fault.servers import Servers
+from tests.fault.stack import Stack
+from tests.upstream import UpstreamProcess
 
 _SLOW_S = 2.0
 _LEASE_S = 3
@@ -20,19 +23,23 @@ _ATTEMPTS_FORGOTTEN = 20
 _PATIENCE_S = 60.0
 
 
-@pytest.fixture
-def stack(make_stack: Callable[..., Stack]) -> Stack:
-    return make_stack(config={"unit": {"lease_s": _LEASE_S}})
+@pytest.fixture(scope="module")
+def stack(servers: Servers, models: UpstreamProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A worker and a beat that live through everything that is done to Postgres."""
+    made = Stack(servers, models, tmp_path_factory.mktemp("stack"), config={"unit": {"lease_s": _LEASE_S}})
+    _start(made)
+    yield made
+    made.close()
 
 
-def _running(stack: Stack) -> Program:
+def _start(stack: Stack) -> None:
     worker, beat = stack.worker(ready=False), stack.beat(ready=False)
     stack.wait_ready(worker, beat)
-    return worker
 
 
 def _with_answers_to_come(stack: Stack, calls: int = 4) -> list[int]:
     """Documents of which so many calls are open at the server, to be answered in a moment; the runs' ids."""
+    stack.models.clear()
     stack.models.behave("cues", {"first_content_s": _SLOW_S}, calls=calls)
     runs = stack.enqueue(*stack.papers.notes(2))
     stack.wait_until(lambda: len(stack.open_calls("cues")) >= calls, timeout_s=_PATIENCE_S)
@@ -49,20 +56,8 @@ def _nothing_was_repeated(stack: Stack, *, forgotten: int = 0) -> None:
         assert "Traceback" not in program.said(), program.said()
 
 
-@pytest.mark.parametrize("how", ["restart", "immediate"])
-def test_a_restart_under_open_calls_repeats_none(stack: Stack, how: str) -> None:
-    _running(stack)
-    _with_answers_to_come(stack)
-    if how == "restart":
-        stack.servers.postgres.restart()
-    else:
-        stack.servers.postgres.kill()
-        stack.servers.postgres.start()
-    _nothing_was_repeated(stack, forgotten=_ATTEMPTS_FORGOTTEN)
-
-
 def test_an_outage_longer_than_the_lease_repeats_nothing(stack: Stack) -> None:
-    worker = _running(stack)
+    worker = Heard(stack.programs[0])
     _with_answers_to_come(stack)
     stack.servers.postgres.stop()
     try:
@@ -72,12 +67,11 @@ def test_an_outage_longer_than_the_lease_repeats_nothing(stack: Stack) -> None:
     finally:
         stack.servers.postgres.start()
     _nothing_was_repeated(stack)
-    assert worker.said().count('"postgres.awaited"') == 1
-    assert worker.said().count('"heartbeat.missed"') <= 1
+    assert worker.events.count("postgres.awaited") == 1
+    assert worker.events.count("heartbeat.missed") <= 1
 
 
 def test_postgres_frozen_for_longer_than_the_lease_repeats_nothing(stack: Stack) -> None:
-    _running(stack)
     _with_answers_to_come(stack)
     stack.servers.postgres.freeze()
     try:
@@ -88,8 +82,18 @@ def test_postgres_frozen_for_longer_than_the_lease_repeats_nothing(stack: Stack)
     _nothing_was_repeated(stack)
 
 
+@pytest.mark.parametrize("how", ["restart", "immediate"])
+def test_a_restart_under_open_calls_repeats_none(stack: Stack, how: str) -> None:
+    _with_answers_to_come(stack)
+    if how == "restart":
+        stack.servers.postgres.restart()
+    else:
+        stack.servers.postgres.kill()
+        stack.servers.postgres.start()
+    _nothing_was_repeated(stack, forgotten=_ATTEMPTS_FORGOTTEN)
+
+
 def test_connections_cut_in_the_middle_of_units_repeat_nothing(stack: Stack) -> None:
-    _running(stack)
     _with_answers_to_come(stack)
     for _ in range(5):
         _cut_all(stack)
@@ -108,22 +112,18 @@ def _cut_all(stack: Stack) -> None:
         )
 
 
-@pytest.fixture
-def proxy(stack: Stack) -> Iterator[PostgresProxy]:
-    """Between Postgres and every process that is started from now on."""
-    with PostgresProxy(stack.database_url) as made:
-        stack.environment["TIDEGATE_DATABASE_URL"] = made.url
-        yield made
-
-
-def test_commits_whose_replies_are_lost_count_once(stack: Stack, proxy: PostgresProxy) -> None:
-    _running(stack)
-    _with_answers_to_come(stack)
-    # First those of the four units' ends, and of whatever else commits then; later all sorts, claims and hand-outs too.
-    for _ in range(4):
-        before = proxy.lost
-        proxy.lose_commits(8)
-        stack.wait_until(lambda before=before: proxy.lost == before + 8)  # type: ignore[misc]
-        if not stack.count("run where state <> 'done'"):
-            stack.enqueue(stack.papers.note())
-    _nothing_was_repeated(stack, forgotten=_ATTEMPTS_FORGOTTEN)
+def test_commits_whose_replies_are_lost_count_once(make_stack: Callable[..., Stack]) -> None:
+    stack = make_stack(config={"unit": {"lease_s": _LEASE_S}})
+    with PostgresProxy(stack.database_url) as proxy:
+        stack.environment["TIDEGATE_DATABASE_URL"] = proxy.url
+        _start(stack)
+        _with_answers_to_come(stack)
+        # First those of the four units' ends, and of whatever else commits then; later all sorts: claims, hand-outs.
+        for _ in range(4):
+            before = proxy.lost
+            proxy.lose_commits(8)
+            stack.wait_until(lambda before=before: proxy.lost == before + 8)  # type: ignore[misc]
+            if not stack.count("run where state <> 'done'"):
+                stack.enqueue(stack.papers.note())
+        _nothing_was_repeated(stack, forgotten=_ATTEMPTS_FORGOTTEN)
+        stack.close()

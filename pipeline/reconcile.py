@@ -27,12 +27,14 @@ from pipeline.store.reprieve import Reprieve
 from pipeline.store.retention import RetentionPolicy, sweep
 from pipeline.store.runs import give_up_parked, lock_run
 from pipeline.store.session import Session, Sessions, transact
+from pipeline.store.space_switch import Switched, drop_carried, switch_spaces
 from pipeline.store.window import forget_stale_wakes, reconcile_lock
 from pipeline.store.workers import FRESH_S, forget_old_workers
 
 __all__ = ["ReconcilePolicy", "Reconciled", "RunMove", "TakenBack", "reconcile", "take_back", "wake_parked_runs"]
 
 _OLD_WORKER_S = 3600.0
+_PORTION = 5000
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ class Reconciled:
         lost: What became of the leases that ran out.
         resumed: Runs that went on.
         gave_up: Runs that were failed after waiting for too long.
+        switched: Collections that are searched by another embedding space from now on.
     """
 
     lost: TakenBack = field(default_factory=TakenBack)
@@ -79,6 +82,7 @@ class Reconciled:
     stale_wakes: int = 0
     resumed: list[int] = field(default_factory=list)
     gave_up: list[int] = field(default_factory=list)
+    switched: list[Switched] = field(default_factory=list)
     swept: int = 0
 
     @property
@@ -115,7 +119,10 @@ def reconcile(
             done.gave_up = give_up_parked(session, policy.give_up_after_s)
             forget_old_workers(session, _OLD_WORKER_S)
         done.resumed = wake_parked_runs(sessions, chains, MODEL_STAGES, policy.most_units)
-        done.swept = sweep(sessions, policy.retention) + sweep_blobs(sessions, blobs)
+        done.switched = transact(sessions, switch_spaces)
+        with sessions.begin() as session:
+            done.swept = drop_carried(session, _PORTION)
+        done.swept += sweep(sessions, policy.retention) + sweep_blobs(sessions, blobs)
         return done
 
 

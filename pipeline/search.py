@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
 from pipeline.domain.errors import UsageError
-from pipeline.recipe import EmbedSpace
 from pipeline.store.documents import collection_id_of
 from pipeline.store.hits import ChunkHit, read_hits, text_hits, vector_hits
-from pipeline.store.session import Sessions
-from pipeline.store.spaces import find_space
+from pipeline.store.session import Session, Sessions, hold_snapshot
+from pipeline.store.space_switch import active_spaces, space_reports
+from pipeline.store.spaces import Space
 
-__all__ = ["Hit", "Mode", "SearchResult", "search"]
+__all__ = ["Embed", "Hit", "Mode", "SearchResult", "search"]
 
 _RANK_CONSTANT = 60
 """Cormack, Clarke and Büttcher, "Reciprocal Rank Fusion" (SIGIR 2009): damps the weight of the very first ranks."""
@@ -70,14 +70,25 @@ class SearchResult:
 
     Attributes:
         notes: What a reader should know about this result, a line each.
+        spaces: Whose vectors were searched.
     """
 
     query: str
     hits: list[Hit]
     notes: list[str]
+    spaces: list[Space] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        return {"query": self.query, "hits": [hit.to_json() for hit in self.hits], "notes": self.notes}
+        return {
+            "query": self.query,
+            "hits": [hit.to_json() for hit in self.hits],
+            "notes": self.notes,
+            "spaces": [{"model": space.model, "dim": space.dim} for space in self.spaces],
+        }
+
+
+Embed = Callable[[Space], "Sequence[float] | None"]
+"""The query as a space's embedder sees it; None when it could not be had."""
 
 
 def search(
@@ -87,17 +98,14 @@ def search(
     collection: str | None = None,
     k: int = 10,
     mode: Mode = Mode.HYBRID,
-    query_vector: Sequence[float] | None = None,
-    space: EmbedSpace | None = None,
+    embed: Embed | None = None,
 ) -> SearchResult:
-    """Search what is live.
+    """Search what is live, all of it as of one moment.
 
     Args:
         collection: Only there; None for everywhere.
         k: Most hits.
-        query_vector: The query as the embedder of ``space`` sees it; None when it could not be had, which a hybrid
-            search does without.
-        space: The space to look in.
+        embed: Asked once for each space that the collections are searched by; it may wait.
 
     Raises:
         UsageError: An empty query, an unknown collection, an odd ``k``, or a vector search without a vector.
@@ -107,32 +115,76 @@ def search(
         raise UsageError("the query is empty", 'say what to look for: tidegate search "words or a question"')
     if not 1 <= k <= MAX_HITS:
         raise UsageError(f"{k} hits were asked for", f"ask for 1 to {MAX_HITS}")
-    if mode is Mode.VECTOR and (query_vector is None or space is None):
-        raise UsageError("a vector search needs the query's vector, and the embedder gave none", "use --mode text")
+    vectors: dict[int, Sequence[float] | None] = {}
+    while True:
+        with sessions() as session:
+            # One snapshot: no document is seen in two generations, or half in one, whatever is published meanwhile.
+            hold_snapshot(session)
+            scope = _scope(session, collection, mode)
+            unknown = [space for space, _ in scope.spaces if space.id not in vectors]
+            if not unknown:
+                return _found(session, query, k, mode, scope, vectors)
+        # Outside of it, for a model is asked. A collection that switches meanwhile is looked at again.
+        vectors |= {space.id: embed(space) if embed is not None else None for space in unknown}
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """What is searched: a collection or all, and the spaces of its vectors."""
+
+    collection_id: int | None
+    spaces: list[tuple[Space, list[int]]]
+    moving: list[str]
+
+
+def _scope(session: Session, collection: str | None, mode: Mode) -> _Scope:
+    collection_id = None
+    if collection is not None:
+        collection_id = collection_id_of(session, collection)
+        if collection_id is None:
+            raise UsageError(f"there is no collection {collection!r}", "its name comes from enqueue --collection")
+    if mode is Mode.TEXT:
+        return _Scope(collection_id, [], [])
+    moving = [
+        f"{one.collection} is being embedded by {one.next}; until all of it is, it is searched by {one.active}"
+        for one in space_reports(session, collection, counted=False)
+        if one.next is not None
+    ]
+    return _Scope(collection_id, active_spaces(session, collection_id), moving)
+
+
+def _found(
+    session: Session,
+    query: str,
+    k: int,
+    mode: Mode,
+    scope: _Scope,
+    vectors: Mapping[int, Sequence[float] | None],
+) -> SearchResult:
     depth = max(_DEPTH, 2 * k)
     rankings: list[list[tuple[int, float]]] = []
     notes: list[str] = []
-    space_id = find_space(sessions, space.model, space.dim) if space is not None and mode is not Mode.TEXT else None
-    with sessions() as session:
-        collection_id = None
-        if collection is not None:
-            collection_id = collection_id_of(session, collection)
-            if collection_id is None:
-                raise UsageError(f"there is no collection {collection!r}", "its name comes from enqueue --collection")
-        if mode is not Mode.VECTOR:
-            rankings.append(text_hits(session, query, collection_id, depth))
-        if mode is not Mode.TEXT and space is not None and query_vector is not None:
-            if space_id is None:
-                notes.append(f"nothing has been embedded by {space.model} yet; only words were searched")
-            else:
-                rankings.append(vector_hits(session, space_id, space.dim, query_vector, collection_id, depth))
-        elif mode is Mode.HYBRID:
-            notes.append("the query could not be embedded; only words were searched")
-        ranked = (_fused(rankings) if mode is Mode.HYBRID else rankings[0] if rankings else [])[:k]
-        chunks = read_hits(session, [chunk_id for chunk_id, _ in ranked])
-    # A chunk may go between the two reads, with the generation it belonged to.
-    hits = [Hit(chunks[chunk_id], score) for chunk_id, score in ranked if chunk_id in chunks]
-    return SearchResult(query, hits, notes)
+    if mode is not Mode.VECTOR:
+        rankings.append(text_hits(session, query, scope.collection_id, depth))
+    if mode is not Mode.TEXT and not scope.spaces:
+        notes.append("nothing has been embedded yet; only words were searched")
+    for space, collections in scope.spaces:
+        vector = vectors[space.id]
+        if vector is not None:
+            # All that is embedded is in the one space of most installations.
+            narrowed = None if len(scope.spaces) == 1 and scope.collection_id is None else collections
+            rankings.append(vector_hits(session, space, vector, narrowed, depth))
+        elif mode is Mode.VECTOR:
+            raise UsageError(
+                f"a vector search needs the query's vector, and {space.model} gave none", "use --mode text"
+            )
+        else:
+            notes.append(f"the query could not be embedded by {space.model}; only words were searched there")
+    notes += scope.moving
+    ranked = (rankings[0] if len(rankings) == 1 and mode is not Mode.HYBRID else _fused(rankings))[:k]
+    chunks = read_hits(session, [chunk_id for chunk_id, _ in ranked])
+    spaces = [space for space, _ in scope.spaces]
+    return SearchResult(query, [Hit(chunks[chunk_id], score) for chunk_id, score in ranked], notes, spaces)
 
 
 def _fused(rankings: Sequence[Sequence[tuple[int, float]]]) -> list[tuple[int, float]]:

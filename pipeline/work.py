@@ -44,6 +44,7 @@ from pipeline.store.chunks import chunks_of, set_cues, store_vector
 from pipeline.store.pages import insert_pages, page_texts, pages_of
 from pipeline.store.schema import Collection, Document, Run
 from pipeline.store.session import Session
+from pipeline.store.spaces import Space, read_space
 from pipeline.store.units import Claimed, Result
 
 __all__ = ["Done", "Job", "Models", "StageWork", "Workshop", "calls_with_content", "work_of"]
@@ -88,6 +89,8 @@ class Workshop:
     Attributes:
         count_tokens: Counts as the embedding model does.
         allowed: The presets that a collection (by name) allows for a stage; None for all.
+        embedder_of: Who embeds into a space, which need not be the configured one: vectors of two models never mix.
+            None where there is one embedder for all.
     """
 
     blobs: BlobStore
@@ -96,6 +99,13 @@ class Workshop:
     count_tokens: Callable[[str], int]
     worker: str
     allowed: Callable[[str, Stage], frozenset[str] | None]
+    embedder_of: Callable[[Space], EmbeddingModel | None] | None = None
+
+    def embedder_for(self, session: Session, run: Run) -> EmbeddingModel | None:
+        """Who embeds into a run's space; None when nobody knows any more."""
+        if self.embedder_of is None or run.space_id is None:
+            return self.models.embedder
+        return self.embedder_of(read_space(session, run.space_id))
 
     def context(self, session: Session, run: Run, unit: Claimed) -> CallContext:
         """Whom a unit's model call is for."""
@@ -334,9 +344,14 @@ class _Embed:
         texts = [embedding_text(rows[u.ordinal].text, rows[u.ordinal].heading, rows[u.ordinal].context) for u in units]
         chunk_ids = [rows[unit.ordinal].id for unit in units]
         context = self.shop.context(session, run, units[0])
+        embedder = self.shop.embedder_for(session, run)
+        model = run.recipe["stages"][Stage.EMBED.value]["model"]
 
         async def work() -> list[Done]:
-            answer = await embed(texts, self.shop.models.embedder, context)
+            if embedder is None:
+                detail = f"its vectors were to be made by {model}, which the configuration no longer names"
+                raise RejectedInput("embedder_gone", detail)
+            answer = await embed(texts, embedder, context)
             return [
                 Done(_answered(answer, None), _Vector(chunk_id, unit.digest or "", vector))
                 for unit, chunk_id, vector in zip(units, chunk_ids, answer.value, strict=True)

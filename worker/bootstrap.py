@@ -21,6 +21,7 @@ from worker.services import Addresses, find_services
 
 if TYPE_CHECKING:
     from celery import Celery
+    from pydantic import SecretStr
 
     from pipeline.adapters.chains import Chains
     from pipeline.config.load import LoadedConfig
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from pipeline.reconcile import ReconcilePolicy
     from pipeline.store.blobs import BlobStore
     from pipeline.store.schema import Installation
+    from pipeline.store.spaces import Space
 
 __all__ = ["ROLE_OF_STAGE", "Container", "open_container"]
 
@@ -41,6 +43,7 @@ ROLE_OF_STAGE: Mapping[Stage, str] = {
     Stage.RETRIEVE: "retrieval_llm",
     Stage.EMBED: "embedder",
 }
+_MAY_HOLD_KEYS = frozenset({"extra_headers", "headers", "extra_body", "extra_query"})
 COMMAND_CONNECTIONS = 3
 """Postgres connections of a command; see ``worker/processes.py`` for those of the processes, and the sum."""
 
@@ -67,6 +70,7 @@ class Container:
         self._connections = connections
         self._name = name
         self._missing_keys = missing_keys
+        self._former: dict[int, Chain | None] = {}
 
     # --- configuration ---
 
@@ -96,6 +100,11 @@ class Container:
             fingerprint_key=self.installation.fingerprint_key,
             hostname=socket.gethostname(),
         )
+
+    @cached_property
+    def secrets(self) -> dict[str, SecretStr]:
+        """Keys by target key, those of former embedders included once they are asked for."""
+        return dict(self.chains.secrets)
 
     @cached_property
     def stage_chains(self) -> dict[Stage, Chain]:
@@ -137,6 +146,58 @@ class Container:
             msg = "an embedder without a width passed the configuration's checks"
             raise RuntimeError(msg)
         return EmbedSpace(embedder.model, embedder.dim)
+
+    def remember_embedder(self) -> None:
+        """Keep with the configured space where its model is asked; a later configuration may name another.
+
+        Raises:
+            ServiceUnavailable: Postgres is away.
+        """
+        from pipeline.store.spaces import remember_embedder
+
+        settings = self.config.kb.embedder
+        written: dict[str, Any] = {}
+        if settings is not None:
+            written = settings.model_dump(mode="json", exclude_unset=True)
+            # People put keys of gateways there; no row ever holds one.
+            kept = {name: value for name, value in settings.params.items() if name not in _MAY_HOLD_KEYS}
+            written |= {"params": kept} if "params" in written else {}
+        remember_embedder(self.sessions, self.space.model, self.space.dim, written)
+
+    def embedder_chain(self, space: Space) -> Chain | None:
+        """Who embeds for a space, which the configuration may no longer name; None when nobody knows."""
+        if (space.model, space.dim) == (self.space.model, self.space.dim):
+            return self.chains.chain("embedder")
+        if space.id not in self._former:
+            self._former[space.id] = self._former_chain(space)
+        return self._former[space.id]
+
+    def _former_chain(self, space: Space) -> Chain | None:
+        from pydantic import ValidationError
+
+        from pipeline.adapters.chains import build_chains
+        from pipeline.config.model import EmbedderConfig
+        from pipeline.domain.errors import ConfigError
+
+        if space.embedder is None:
+            return None
+        try:
+            settings = EmbedderConfig.model_validate(space.embedder) if space.embedder else None
+            roles = self.config.kb.model_copy(update={"embedder": settings})
+            found = build_chains(
+                self.config.model_copy(update={"kb": roles}),
+                self.settings.secret,
+                fingerprint_key=self.installation.fingerprint_key,
+                hostname=socket.gethostname(),
+            )
+        except (ValidationError, ConfigError) as error:
+            get_logger("config").warning("embedder.not_known", space=str(space), error=str(error))
+            return None
+        chain = found.chain("embedder")
+        if (chain.primary.model, chain.primary.dim) != (space.model, space.dim):
+            return None
+        self.secrets.update(found.secrets)
+        return chain
 
     @property
     def unit_policy(self) -> UnitPolicy:

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Collection, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from secrets import SystemRandom
 
 from pipeline.adapters.embedder import FallbackEmbedder
@@ -24,6 +24,7 @@ from pipeline.registry.redis import RedisRegistry, connect_to
 from pipeline.store.attempt_sink import PostgresAttemptSink
 from pipeline.store.references import PostgresReference
 from pipeline.store.session import Sessions
+from pipeline.store.spaces import Space
 from pipeline.store.switches import disabled_targets
 from worker.bootstrap import Container
 
@@ -72,6 +73,16 @@ class Calls:
         reference = PostgresReference(self.container.sessions, self.executor, space.model, space.dim)
         return FallbackEmbedder(self.caller, chain, space.dim, reference)
 
+    def embedder_of(self, space: Space, *, interactive: bool = False) -> FallbackEmbedder | None:
+        """The embedding role of any space; None when nobody knows how its model is asked."""
+        chain = self.container.embedder_chain(space)
+        if chain is None:
+            return None
+        if interactive != chain.policy.interactive:
+            chain = replace(chain, policy=replace(chain.policy, interactive=interactive))
+        reference = PostgresReference(self.container.sessions, self.executor, space.model, space.dim)
+        return FallbackEmbedder(self.caller, chain, space.dim, reference)
+
     async def close(self) -> None:
         """Close connections and local models, on their loop."""
         closing = (self.providers.close(), self.registry.aclose(), self.sink.aclose())
@@ -107,7 +118,7 @@ def make_calls(container: Container, observer: Observer) -> Calls:
     fleet = Fleet()
     registry = make_registry(container, executor, fleet)
     providers = Providers(
-        container.chains.secrets,
+        container.secrets,
         LocalUpstream(),
         wall_now_s,
         lambda target, param: log.warning("param.dropped", target=target, param=param),

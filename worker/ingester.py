@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from pipeline.adapters.embedder import FallbackEmbedder
 from pipeline.adapters.llm import FallbackLlm
 from pipeline.adapters.vlm import FallbackVlm
 from pipeline.adapters.watch import RegistryWatch
@@ -16,6 +17,7 @@ from pipeline.ingest import Ingest
 from pipeline.providers.local import count_tokens
 from pipeline.reconcile import wake_parked_runs
 from pipeline.store.patience import Patience
+from pipeline.store.spaces import Space
 from pipeline.work import Models, Workshop
 from worker.bootstrap import ROLE_OF_STAGE, Container
 from worker.calls import Calls, make_calls
@@ -74,18 +76,35 @@ def make_ingester(
     chains = container.stage_chains
     watch = RegistryWatch(calls.registry, chains, loop.submit)
     cpu = ThreadPoolExecutor(cpu_slots(threads), thread_name_prefix="tidegate-cpu")
+    configured, own = calls.embedder(), container.space
+    others: dict[int, FallbackEmbedder | None] = {}
+
+    def embedder_of(space: Space) -> FallbackEmbedder | None:
+        """A run goes into the space that it was made for, whatever the configuration has named since."""
+        if (space.model, space.dim) == (own.model, own.dim):
+            return configured
+        if space.id not in others:
+            chain = container.embedder_chain(space)
+            if chain is not None:
+                loop.submit(calls.providers.prepare(chain.targets)).result()
+            others[space.id] = calls.embedder_of(space)
+        return others[space.id]
+
+    if Queue.EMBED in queues:
+        container.remember_embedder()
     shop = Workshop(
         blobs=container.blobs,
         models=Models(
             vlm=FallbackVlm(calls.caller, chains[Stage.DESCRIBE]),
             formatter=FallbackLlm(calls.caller, chains[Stage.FORMAT]),
             retriever=FallbackLlm(calls.caller, chains[Stage.RETRIEVE]),
-            embedder=calls.embedder(),
+            embedder=configured,
         ),
         limits=container.config.limits.to_domain(),
         count_tokens=count_tokens,
         worker=worker,
         allowed=container.allowed,
+        embedder_of=embedder_of,
     )
     most_units = container.reconcile_policy.most_units
 

@@ -11,7 +11,7 @@ from uuid import UUID
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from pipeline.store.spaces import vector_expression
+from pipeline.store.spaces import Space, vector_expression
 from pipeline.store.text import query_terms
 
 __all__ = ["ChunkHit", "read_hits", "text_hits", "vector_hits"]
@@ -91,26 +91,29 @@ _BY_TEXT_IN = text(_TEXT_SEARCH.format(condition="and chunk.collection_id = :col
 
 
 def vector_hits(
-    session: Session, space_id: int, dim: int, vector: Sequence[float], collection_id: int | None, limit: int
+    session: Session, space: Space, vector: Sequence[float], collection_ids: Sequence[int] | None, limit: int
 ) -> list[tuple[int, float]]:
     """The chunks nearest to ``vector`` as (chunk id, cosine similarity), the nearest first.
 
     Args:
-        vector: ``dim`` finite numbers.
+        vector: As many finite numbers as the space is wide.
+        collection_ids: Only in these; None for all.
 
     Raises:
         ValueError: The vector is of another width, or holds what is no number.
     """
-    if len(vector) != dim or not all(math.isfinite(number) for number in vector):
-        raise ValueError(f"a query's vector must be {dim} finite numbers, not {len(vector)}")
+    if len(vector) != space.dim or not all(math.isfinite(number) for number in vector):
+        raise ValueError(f"a query's vector must be {space.dim} finite numbers, not {len(vector)}")
     asked = {"vector": f"[{','.join(repr(float(number)) for number in vector)}]", "limit": limit}
-    condition = "" if collection_id is None else f"and chunk.collection_id = {collection_id:d}"
+    condition = ""
+    if collection_ids is not None:
+        condition = f"and chunk.collection_id in ({', '.join(f'{one:d}' for one in collection_ids)})"
     session.execute(text(f"set local hnsw.ef_search = {max(_EF_SEARCH, min(limit, 1000)):d}"))
     session.execute(text("set local hnsw.iterative_scan = relaxed_order"))
-    found = _nearest(session, _INDEXED, space_id, dim, condition, asked)
+    found = _nearest(session, _INDEXED, space, condition, asked)
     if len(found) < limit:
         # The scan gave up (few of many rows pass the filter), or there are no more: the rest is few enough to measure.
-        found = _nearest(session, _EXACT, space_id, dim, condition, asked)
+        found = _nearest(session, _EXACT, space, condition, asked)
     return found
 
 
@@ -140,13 +143,13 @@ _EXACT = """
 
 
 def _nearest(
-    session: Session, statement: str, space_id: int, dim: int, condition: str, asked: dict[str, Any]
+    session: Session, statement: str, space: Space, condition: str, asked: dict[str, Any]
 ) -> list[tuple[int, float]]:
-    expression = vector_expression(dim, "embedding.vector")
+    expression = vector_expression(space.dim, "embedding.vector")
     filled = statement.format(
         expression=expression.replace("::", r"\:\:"),
         type=expression.rstrip(")").rpartition("::")[2] + ")",
-        space_id=f"{space_id:d}",
+        space_id=f"{space.id:d}",
         condition=condition,
     )
     return [(row.chunk_id, row.score) for row in session.execute(text(filled), asked)]

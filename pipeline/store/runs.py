@@ -17,7 +17,7 @@ from pipeline.domain.errors import Failure
 from pipeline.domain.run import ACTIVE_RUN_STATES, RunState
 from pipeline.domain.unit import OPEN_UNIT_STATES, Stage, UnitState
 from pipeline.store.moves import move_runs, move_units, rows_changed
-from pipeline.store.schema import Attempt, Collection, Document, Run, Unit
+from pipeline.store.schema import Attempt, Document, Run, Unit
 
 __all__ = [
     "cancel_active_runs",
@@ -60,20 +60,13 @@ def move_run(session: Session, run_id: int, to: RunState, **values: Any) -> bool
 
 
 def make_live(session: Session, run: Run) -> None:
-    """Make a run the generation that search sees, and its space the collection's where that has none yet."""
+    """Make a run the generation that search sees."""
     session.execute(
         update(Document)
         .where(Document.id == run.document_id)
         .values(live_run_id=run.id)
         .execution_options(synchronize_session=False)
     )
-    if run.space_id is not None:
-        session.execute(
-            update(Collection)
-            .where(Collection.id == run.collection_id, Collection.active_space_id.is_(None))
-            .values(active_space_id=run.space_id)
-            .execution_options(synchronize_session=False)
-        )
 
 
 def note_progress(session: Session, run_id: int) -> None:

@@ -28,6 +28,7 @@ __all__ = [
     "Session",
     "Sessions",
     "database_name",
+    "hold_snapshot",
     "make_engine",
     "make_sessions",
     "safe_json",
@@ -128,6 +129,11 @@ def transact(sessions: Sessions, work: Callable[[Session], T]) -> T:
                 raise
     with sessions.begin() as session:
         return work(session)
+
+
+def hold_snapshot(session: Session) -> None:
+    """Have everything that this session reads be of one moment; call it before the first statement."""
+    session.connection(execution_options={"isolation_level": "REPEATABLE READ"})
 
 
 def database_name(url: URL) -> str:

@@ -6,18 +6,39 @@ serves only queries that write the same expression and the space's id as a liter
 
 from __future__ import annotations
 
-from sqlalchemy import select, text
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import select, text, update
 from sqlalchemy.dialects.postgresql import insert
 
 from pipeline.domain.errors import ConfigError
 from pipeline.store.schema import EmbeddingSpace
-from pipeline.store.session import Sessions
+from pipeline.store.session import Session, Sessions
 
-__all__ = ["MAX_DIM", "ensure_space", "find_space", "vector_expression"]
+__all__ = ["MAX_DIM", "Space", "ensure_space", "find_space", "read_space", "remember_embedder", "vector_expression"]
 
 MAX_DIM = 4000
 _MAX_FULL_DIM = 2000
 """pgvector indexes ``vector`` up to this width, and ``halfvec`` up to twice as much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """An embedding model and a width.
+
+    Attributes:
+        embedder: ``kb.embedder`` as it was when the configuration last named this model; empty for the built-in one,
+            None when nobody has said.
+    """
+
+    id: int
+    model: str
+    dim: int
+    embedder: dict[str, Any] | None = field(default=None, repr=False, compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.model} ({self.dim})"
 
 
 def vector_expression(dim: int, column: str = "vector") -> str:
@@ -33,6 +54,28 @@ def find_space(sessions: Sessions, model: str, dim: int) -> int | None:
     """A space's id; None when nothing was embedded into it yet."""
     with sessions() as session:
         return session.scalar(select(EmbeddingSpace.id).where(EmbeddingSpace.model == model, EmbeddingSpace.dim == dim))
+
+
+def read_space(session: Session, space_id: int) -> Space:
+    """A space by its id."""
+    row = session.get_one(EmbeddingSpace, space_id)
+    return Space(row.id, row.model, row.dim, row.embedder)
+
+
+def remember_embedder(sessions: Sessions, model: str, dim: int, embedder: dict[str, Any]) -> None:
+    """Keep where a space's model is asked, for the time when the configuration names another.
+
+    Args:
+        embedder: ``kb.embedder`` as it is written; it names variables, and holds no key.
+    """
+    space_id = ensure_space(sessions, model, dim)
+    with sessions.begin() as session:
+        session.execute(
+            update(EmbeddingSpace)
+            .where(EmbeddingSpace.id == space_id, EmbeddingSpace.embedder.is_distinct_from(embedder))
+            .values(embedder=embedder)
+            .execution_options(synchronize_session=False)
+        )
 
 
 def ensure_space(sessions: Sessions, model: str, dim: int) -> int:

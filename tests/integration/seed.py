@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import func, insert
+from sqlalchemy import func, insert, update
 
 from pipeline.store.documents import make_batch, make_collection
-from pipeline.store.schema import Attempt, Blob, ChunkRow, Document, Embedding, Page, Run, Unit
+from pipeline.store.schema import Attempt, Blob, ChunkRow, Collection, Document, Embedding, Page, Run, Unit
 from pipeline.store.session import Sessions
 from pipeline.store.text import tsv_of
 
@@ -127,6 +127,11 @@ class Seed:
             session.add(chunk)
             session.flush()
             if vector is not None:
+                session.execute(
+                    update(Collection)
+                    .where(Collection.id == run.collection_id, Collection.active_space_id.is_(None))
+                    .values(active_space_id=space_id)
+                )
                 session.execute(
                     insert(Embedding).values(
                         space_id=space_id, chunk_id=chunk.id, text_digest=str(chunk.id), vector=list(vector)

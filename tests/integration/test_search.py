@@ -10,13 +10,10 @@ import pytest
 from sqlalchemy import text
 
 from pipeline.domain.errors import ConfigError, UsageError
-from pipeline.recipe import EmbedSpace
 from pipeline.search import Mode, search
 from pipeline.store.session import Sessions
 from pipeline.store.spaces import ensure_space
 from tests.integration.seed import Seed
-
-SPACE = EmbedSpace("test", 3)
 
 
 @pytest.fixture
@@ -88,7 +85,7 @@ def test_vectors_are_found_by_angle(seed: Seed, sessions: Sessions) -> None:
     for ordinal, vector in enumerate([(1, 0, 0), (0.6, 0.8, 0), (0, 1, 0)], 1):
         seed.chunk(run, ordinal, f"chunk {ordinal}", vector, space)
 
-    result = search(sessions, "q", mode=Mode.VECTOR, query_vector=[0.0, 2.0, 0.0], space=SPACE)
+    result = search(sessions, "q", mode=Mode.VECTOR, embed=lambda _: [0.0, 2.0, 0.0])
 
     assert [hit.chunk.ordinal for hit in result.hits] == [3, 2, 1]
     assert [round(hit.score, 6) for hit in result.hits] == [1.0, 0.8, 0.0]
@@ -102,7 +99,7 @@ def test_a_hybrid_search_prefers_what_both_ways_find(seed: Seed, sessions: Sessi
     seed.chunk(run, 3, "the sea rises", (1, 0, 0), space)
     seed.chunk(run, 4, "water", (0.5, 0.5, 0), space)
 
-    result = search(sessions, "tide", query_vector=[1, 0, 0], space=SPACE)
+    result = search(sessions, "tide", embed=lambda _: [1, 0, 0])
 
     assert {hit.chunk.ordinal for hit in result.hits} == {1, 2, 3, 4}
     assert result.hits[0].chunk.ordinal == 2
@@ -110,14 +107,15 @@ def test_a_hybrid_search_prefers_what_both_ways_find(seed: Seed, sessions: Sessi
 
 
 def test_a_query_without_a_vector_searches_words_and_says_so(seed: Seed, sessions: Sessions) -> None:
-    seed.published("/a", "tide")
+    space = ensure_space(sessions, "test", 3)
+    seed.chunk(seed.run(seed.document("/a"), "done", live=True), 1, "tide", (1, 0, 0), space)
 
-    result = search(sessions, "tide", query_vector=None, space=SPACE)
+    result = search(sessions, "tide", embed=lambda _: None)
 
     assert len(result.hits) == 1
-    assert result.notes == ["the query could not be embedded; only words were searched"]
+    assert result.notes == ["the query could not be embedded by test; only words were searched there"]
     with pytest.raises(UsageError, match="--mode text"):
-        search(sessions, "tide", mode=Mode.VECTOR, query_vector=None, space=SPACE)
+        search(sessions, "tide", mode=Mode.VECTOR, embed=lambda _: None)
 
 
 def test_a_hit_tells_where_it_is_from_and_who_made_it(seed: Seed, sessions: Sessions) -> None:
@@ -175,7 +173,7 @@ def test_a_small_collection_is_searched_whole_beside_a_large_one(seed: Seed, ses
         for ordinal in range(1, chunks + 1):
             seed.chunk(run, ordinal, f"{collection} {ordinal}", vector(), space)
 
-    result = search(sessions, "q", collection="small", k=30, mode=Mode.VECTOR, query_vector=vector(), space=SPACE)
+    result = search(sessions, "q", collection="small", k=30, mode=Mode.VECTOR, embed=lambda _: vector())
 
     assert len(result.hits) == 20
     assert all(hit.chunk.text.startswith("small") for hit in result.hits)

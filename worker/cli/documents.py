@@ -57,6 +57,8 @@ def requeue(
         raise UsageError(f"{from_stage!r} is no stage", f"the stages are: {', '.join(Stage)}") from None
     wanted = Wanted(failed=failed, parked=parked, degraded=degraded, from_stage=stage)
     with services(terminal) as container:
+        if not dry_run:
+            container.remember_embedder()
         result = requeue_documents(
             container.sessions,
             wanted,

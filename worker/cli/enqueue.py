@@ -107,6 +107,8 @@ def carry_out(terminal: Terminal, container: Container, order: Order) -> Enqueue
             told.append(error.fact)
             terminal.note(f"{error.fact}\nThe documents are enqueued all the same, and go on when it is back.")
 
+    if not order.dry_run:
+        container.remember_embedder()
     return enqueue_paths(
         container.sessions,
         container.blobs,

@@ -13,6 +13,7 @@ from worker.cli.terminal import Terminal, one_line, terminal_of
 
 if TYPE_CHECKING:
     from pipeline.search import Hit, SearchResult
+    from pipeline.store.spaces import Space
     from worker.bootstrap import Container
     from worker.cli.models import CommandCalls
 
@@ -146,26 +147,22 @@ def _find(
     from pipeline.search import Mode
     from pipeline.search import search as search_store
 
-    vector = None
-    context = CallContext(call_id=uuid4().hex, stage="query")
-    try:
-        made.run(lambda calls: calls.prepare(["embedder"]))
-        embedder = made.calls.embedder(interactive=True)
-        vector = made.run(lambda _: embedder.embed([query], context)).value[0]
-    except (ChainExhausted, DeadlineExceeded) as error:
-        # Words are searched all the same, and the result says so.
-        if mode == Mode.VECTOR:
-            raise
-        get_logger("search").warning("query.not_embedded", error=str(error))
-    return search_store(
-        container.sessions,
-        query,
-        collection=collection,
-        k=k,
-        mode=Mode(mode),
-        query_vector=vector,
-        space=container.space,
-    )
+    def embed(space: Space) -> list[float] | None:
+        """The query as the model of a space sees it, also of one that the configuration no longer names."""
+        chain, embedder = container.embedder_chain(space), made.calls.embedder_of(space, interactive=True)
+        if chain is None or embedder is None:
+            return None
+        try:
+            made.run(lambda calls: calls.providers.prepare(chain.targets))
+            return made.run(lambda _: embedder.embed([query], CallContext(uuid4().hex, stage="query"))).value[0]
+        except (ChainExhausted, DeadlineExceeded) as error:
+            # Words are searched all the same, and the result says so.
+            if mode == Mode.VECTOR:
+                raise
+            get_logger("search").warning("query.not_embedded", model=space.model, error=str(error))
+            return None
+
+    return search_store(container.sessions, query, collection=collection, k=k, mode=Mode(mode), embed=embed)
 
 
 def _place(hit: Hit) -> str:

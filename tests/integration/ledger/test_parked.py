@@ -172,6 +172,8 @@ def test_a_thousand_parked_runs_come_back_by_the_ramp(outage: Outage, tmp_path: 
     wanted, slices = 60, SimpleQueue[Slice]()
 
     def dispatch_now() -> int:
+        with sessions.begin() as session:
+            beat(session, "many", role="worker", host="here", pid=2, queues=["describe"], slots=WORKERS, cpu_slots=0)
         return dispatch(sessions, lambda found: [slices.put(piece) for piece in found] and None, DispatchPolicy())
 
     def wake_stage(stage: Stage) -> None:
@@ -190,7 +192,6 @@ def test_a_thousand_parked_runs_come_back_by_the_ramp(outage: Outage, tmp_path: 
     with sessions.begin() as session:
         # Of the stages that follow, nothing is handed out.
         session.execute(text("delete from worker"))
-        beat(session, "many", role="worker", host="here", pid=2, queues=["describe"], slots=WORKERS, cpu_slots=0)
     with dispatcher.running(), ThreadPoolExecutor(WORKERS) as pool:
         wake_stage(Stage.DESCRIBE)
         dispatcher.wake()

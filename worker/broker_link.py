@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from celery.app.amqp import AMQP
+from celery.exceptions import Reject
 from kombu import Connection
 
 from pipeline.observe.logging import get_logger
@@ -18,6 +19,7 @@ _RETRY_S = 2
 _CONSUMER = "celery.worker.consumer.consumer"
 _CONNECTED = "celery.worker.consumer.connection"
 _REQUEST = "celery.worker.request"
+_TRACE = "celery.app.trace"
 _REMEDY = "work under way goes on, and it is tried again by itself; check TIDEGATE_REDIS_URL if that takes long"
 
 
@@ -40,9 +42,10 @@ def losses_said_once() -> Iterator[None]:
     """While the block runs, a lost broker is one warning, and its return one line.
 
     Celery says the same with a traceback of its own insides, again at each try, and once more for each message that
-    can't be acknowledged: those come back, and find nothing to do.
+    can't be acknowledged: those come back, and find nothing to do. A message that a worker hands back because it is
+    about to end is no failure either.
     """
-    loggers = [logging.getLogger(name) for name in (_CONSUMER, _CONNECTED, _REQUEST)]
+    loggers = [logging.getLogger(name) for name in (_CONSUMER, _CONNECTED, _REQUEST, _TRACE)]
     said = _Losses({logger.name: logger.getEffectiveLevel() for logger in loggers})
     with ExitStack() as undo:
         for logger in loggers:
@@ -81,6 +84,9 @@ class _Losses(logging.Filter):
             return False
         if record.name == _REQUEST and message.startswith(("Couldn't ack", "Couldn't reject")):
             self._say(record)
+            return False
+        if record.name == _TRACE and record.exc_info and isinstance(record.exc_info[1], Reject):
+            self._log.info("slice.handed_back", slice=record.args.get("id") if isinstance(record.args, dict) else "")
             return False
         return record.levelno >= self._levels[record.name]
 

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Iterator
 
 import pytest
+from celery.exceptions import Reject
 
 from pipeline.observe.logging import configure_logging
 from worker.app import make_app
@@ -53,6 +54,21 @@ def test_an_outage_is_one_warning_without_a_traceback_and_its_end_one_line(strea
     assert lines[0]["error"] == "Redis: Error 111 connecting to redis"
     assert "TIDEGATE_REDIS_URL" in lines[0]["remedy"]
     assert "Traceback" not in stream.getvalue()
+
+
+def test_a_message_that_is_handed_back_at_the_end_is_no_warning(stream: io.StringIO) -> None:
+    trace = logging.getLogger("celery.app.trace")
+    with losses_said_once():
+        try:
+            raise Reject("this worker is about to end", requeue=True)
+        except Reject as reject:
+            named = {"name": "tidegate.embed", "id": "embed:7f3a90bc:1:17", "exc": reject}
+            trace.warning("Task %(name)s[%(id)s] %(exc)s", named, exc_info=True)
+        trace.error("Task %(name)s[%(id)s] raised unexpected: %(exc)s", named)
+    handed_back, failed = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert (handed_back["event"], handed_back["level"]) == ("slice.handed_back", "info")
+    assert handed_back["slice"] == "embed:7f3a90bc:1:17"
+    assert failed["level"] == "error"
 
 
 def test_outside_the_block_celerys_loggers_are_as_they_were(stream: io.StringIO) -> None:

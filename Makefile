@@ -49,6 +49,9 @@ bench: $(VENV)/.dev-installed ## What a model call costs, beside the limit and l
 chaos: $(VENV)/.dev-installed ## Ten minutes of random faults under 200 documents, then all must hold; SEED=7 repeats a run
 	$(BIN)/python -m tests.fault.chaos $(if $(SEED),--seed $(SEED)) $(CHAOS)
 
+backlog: $(VENV)/.dev-installed ## 100,000 documents enqueued, handed out, looked at; and who is served meanwhile (minutes)
+	$(BIN)/python -m benchmarks.backlog
+
 unit: $(VENV)/.dev-installed ## Unit tests alone (seconds, no services)
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest tests/unit -q -n 2
 

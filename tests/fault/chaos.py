@@ -146,6 +146,7 @@ class Chaos:
         pace_s: Between two faults, on average.
         longest_s: The longest that anything is frozen or away.
         drain_s: How long the backlog may take after it.
+        leases_run_out: Let the leases of the killed run out in their own time, rather than at once.
     """
 
     def __init__(
@@ -161,6 +162,7 @@ class Chaos:
         longest_s: float = 6.0,
         workers: int = 2,
         drain_s: float = 300.0,
+        leases_run_out: bool = True,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.stack = Stack(servers, models, folder, config=_CONFIG, seed=seed)
@@ -168,6 +170,7 @@ class Chaos:
         self._seconds, self._pace_s, self._longest_s, self._drain_s = seconds, pace_s, longest_s, drain_s
         self._say = say
         self._workers = workers
+        self._leases_run_out = leases_run_out
         self._postgres, self._redis = _Outage(servers.postgres), _Outage(servers.redis)
         papers = self.stack.papers
         self._papers = [papers.sheets(2) if number % 5 == 0 else papers.note() for number in range(documents)]
@@ -360,9 +363,21 @@ class Chaos:
         host = program.name.partition("@")[2]
         for child in family:
             assert child.wait_gone(10), f"child {child.pid} of {program.name} outlives it"
-            self.stack.faults.append(Fault((), f"quarantine-{child.pid}@{host}"))
+        children = [f"quarantine-{child.pid}@{host}" for child in family]
+        self.stack.faults += [Fault((), child) for child in children]
+        if not self._leases_run_out:
+            self._run_out([program.name, *children])
         self._over(what)
         return True
+
+    def _run_out(self, workers: list[str]) -> None:
+        if self._postgres.away:
+            self._in(1.0, lambda: self._run_out(workers))
+            return
+        try:
+            self.stack.change("update unit set lease_expires_at = now() where leased_by = any(:by)", by=workers)
+        except ServiceUnavailable:
+            self._in(1.0, lambda: self._run_out(workers))
 
     def _freeze_worker(self) -> bool:
         slot = self._pick_worker()

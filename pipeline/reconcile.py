@@ -22,7 +22,7 @@ from pipeline.store.attempt_sink import close_lost_attempts
 from pipeline.store.blob_rows import sweep_blobs
 from pipeline.store.blobs import BlobStore
 from pipeline.store.losses import LostLease, expired_runs, lose_leases, release_leases, runs_held_by
-from pipeline.store.parked import due_units, note_closed, note_open, wake_units
+from pipeline.store.parked import due_units, note_closed, note_open, pending_units, wake_units
 from pipeline.store.reprieve import Reprieve
 from pipeline.store.retention import RetentionPolicy, sweep
 from pipeline.store.runs import give_up_parked, lock_run
@@ -198,7 +198,11 @@ def wake_parked_runs(sessions: Sessions, chains: ChainWatch, stages: Sequence[St
         if not _noted(sessions, stage, primary_only, chain):
             continue
         with sessions() as session:
-            waiting = due_units(session, stage, primary_only=primary_only, limit=min(chain.room, most_units))
+            room = min(chain.room, most_units)
+            if room < most_units:
+                # Recovering: what was let go before and has not begun yet has its share of the ramp.
+                room -= pending_units(session, stage, room)
+            waiting = due_units(session, stage, primary_only=primary_only, limit=room) if room else {}
         resumed += transact(sessions, partial(wake_units, units=waiting)) if waiting else []
     return resumed
 

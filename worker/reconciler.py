@@ -18,6 +18,7 @@ from pipeline.ingest import ChainWatch
 from pipeline.observe.logging import get_logger
 from pipeline.reconcile import Reconciled, ReconcilePolicy, reconcile
 from pipeline.store.blobs import BlobStore
+from pipeline.store.parked import make_timeless_due
 from pipeline.store.reprieve import Reprieve
 from pipeline.store.session import Sessions
 from worker.events import EventLog
@@ -48,6 +49,7 @@ class Beat:
     tell: Callable[[PassReport], None]
     deliveries: Deliveries
     _began: float | None = field(default=None, init=False)
+    _looked_again: bool = field(default=False, init=False)
     _reprieve: Reprieve = field(init=False)
     _failing: set[str] = field(default_factory=set, init=False)
 
@@ -100,6 +102,11 @@ class Beat:
         done = reconcile(self.sessions, self.blobs, self.chains, self.policy, self._reprieve)
         if done is None:
             return ""
+        if not self._looked_again:
+            # A beat that starts may have another configuration than the one before: the next pass looks by that.
+            with self.sessions.begin() as session:
+                make_timeless_due(session)
+            self._looked_again = True
         self.events.leases_lost(done.lost)
         self.events.runs_resumed(done.resumed, "a target has room again")
         self.events.runs_given_up(done.gave_up)
@@ -119,6 +126,7 @@ def _summary(done: Reconciled, lost_slices: int) -> str:
         "slices lost by the broker": lost_slices,
         "runs resumed": len(done.resumed),
         "runs given up": len(done.gave_up),
+        "collections switched": len(done.switched),
         "rows swept": done.swept,
     }
     return ", ".join(f"{count} {what}" for what, count in counts.items() if count)

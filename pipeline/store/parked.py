@@ -39,6 +39,7 @@ __all__ = [
     "note_open",
     "park_pending",
     "park_unit",
+    "pending_units",
     "wake_parked",
     "wake_units",
 ]
@@ -140,6 +141,23 @@ _DUE_PRIMARY_ONLY = text(
     where run.primary_only
     order by unit.priority desc, unit.resume_at, unit.id
     limit :limit
+    """
+)
+
+
+def pending_units(session: Session, stage: Stage, most: int) -> int:
+    """How many units of a stage are free to be worked on, counted up to ``most``; suspects wait for others."""
+    count: int = session.execute(_PENDING, {"stage": stage.value, "most": most}).scalar_one()
+    return min(count, most)
+
+
+# Each half has an index of its own.
+_PENDING = text(
+    """
+    select (select count(*) from (select from unit where stage = :stage and state = 'pending' and lost_leases = 0
+                                  and dispatched_at is null limit :most) undispatched)
+         + (select count(*) from (select from unit where stage = :stage and state = 'pending' and lost_leases = 0
+                                  and dispatched_at is not null limit :most) dispatched)
     """
 )
 

@@ -75,6 +75,7 @@ def _findings(settings: Settings, container: Container) -> Iterator[Finding]:
         ("beat", lambda: _beat(container)),
         ("queues", lambda: _queues(container)),
         ("targets", lambda: _targets(container)),
+        ("spaces", lambda: _spaces(container)),
     ]
     down = {"services"} if services.state == "failed" else set()
     down |= {"config"} if config.state == "failed" else set()
@@ -94,6 +95,7 @@ def _needs(check: str) -> set[str]:
         "beat": {"services", "postgres"},
         "queues": {"services", "postgres"},
         "targets": {"services", "config", "postgres", "redis"},
+        "spaces": {"services", "config", "postgres"},
     }.get(check, {"services"})
 
 
@@ -216,6 +218,20 @@ def _targets(container: Container) -> Finding:
     if away:
         return Finding("targets", "warning", f"{len(away)} of {len(rows)} take no calls: {names}", "tidegate targets")
     return Finding("targets", "ok", f"{len(rows)} take calls; to try each one:  tidegate targets check")
+
+
+def _spaces(container: Container) -> Finding:
+    from pipeline.spaces import space_standing
+
+    found = space_standing(container.sessions, container.space)
+    off = [one for one in found if one.note]
+    if off:
+        facts = "; ".join(one.note.partition(":  ")[0] for one in off)
+        commands = [one.command for one in off if one.command]
+        return Finding("spaces", "warning", facts, commands[0] if commands else "")
+    if not found:
+        return Finding("spaces", "ok", f"nothing is embedded yet; {container.space.model} will do it")
+    return Finding("spaces", "ok", "; ".join(f"{one.report.collection} by {one.report.active}" for one in found))
 
 
 def _described(row: dict[str, Any]) -> str:

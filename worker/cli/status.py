@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from pipeline.domain.unit import Stage
     from pipeline.settings import Settings
+    from pipeline.spaces import SpaceStanding
     from pipeline.status import Status
     from pipeline.store.attempts import AttemptRow
     from pipeline.why import ChainLink
@@ -74,10 +76,14 @@ def status(
                 limit=limit or _LISTED if terminal.as_json else max(limit or 0, _LISTED),
             )
 
+        def standing() -> list[SpaceStanding]:
+            return _standing(container, collection)
+
         def draw(found: Status) -> RenderableType:
             from worker.cli.status_view import picture
 
             links, width = _links(container, found), terminal.console.width
+            found = replace(found, notes=[*found.notes, *(one.note for one in standing() if one.note)])
             return picture(found, links, limit or _SHOWN, width, batch=batch, only_failed=failed)
 
         if watch:
@@ -89,6 +95,9 @@ def status(
             return
         shown = found.to_json()
         shown["processes"] += _stack_processes(container.settings)
+        spaces = standing() if terminal.as_json else []
+        shown["spaces"] = [one.to_json() for one in spaces]
+        shown["notes"] += [one.note for one in spaces if one.note]
         terminal.emit(shown)
 
 
@@ -155,6 +164,17 @@ def _watch(terminal: Terminal, draw: Callable[[], RenderableType]) -> None:
                 pause.wait(_WATCH_S)
     except KeyboardInterrupt:
         return
+
+
+def _standing(container: Container, collection: str | None) -> list[SpaceStanding]:
+    """By which embedding model collections are searched; nothing where the configuration can't say which it wants."""
+    from pipeline.domain.errors import ConfigError
+    from pipeline.spaces import space_standing
+
+    try:
+        return space_standing(container.sessions, container.space, collection)
+    except ConfigError:
+        return []
 
 
 def _links(container: Container, found: Status) -> Mapping[Stage, Sequence[ChainLink]]:

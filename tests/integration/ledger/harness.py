@@ -148,9 +148,23 @@ class Harness:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         self._cpu = ThreadPoolExecutor(2)
-        with sessions.begin() as session:
+        self._slots = slots
+        self.beat()
+
+    def beat(self) -> None:
+        """The workers' heartbeats, which a slow machine would let go stale in the middle of a test."""
+        with self.sessions.begin() as session:
             for stage in ("parse", "describe", "format", "retrieve", "embed"):
-                beat(session, stage, role="worker", host="here", pid=1, queues=[stage], slots=slots, cpu_slots=slots)
+                beat(
+                    session,
+                    stage,
+                    role="worker",
+                    host="here",
+                    pid=1,
+                    queues=[stage],
+                    slots=self._slots,
+                    cpu_slots=self._slots,
+                )
 
     def close(self) -> None:
         self._cpu.shutdown()
@@ -232,6 +246,7 @@ class Harness:
         """Dispatch and work until nothing is handed out any more."""
         reports: list[SliceReport] = []
         for _ in range(most_rounds):
+            self.beat()
             slices, suspect = self.dispatch(), self.next_suspect()
             if not slices and suspect is None:
                 return reports

@@ -42,7 +42,7 @@ def test_searchers_see_one_generation_never_both_and_never_none(harness: Harness
 
     def look() -> int:
         looks = 0
-        while not stop.is_set():
+        while not stop.wait(0.01):
             result = search(harness.sessions, "tide", mode=mode, k=50, embed=lambda _: [1.0] + [0.0] * (DIM - 1))
             texts = [hit.chunk.text for hit in result.hits]
             versions = {word.strip(".") for one in texts for word in one.split() if word.startswith("version")}
@@ -52,10 +52,12 @@ def test_searchers_see_one_generation_never_both_and_never_none(harness: Harness
         return looks
 
     with ThreadPoolExecutor(3) as pool:
-        looks = [pool.submit(look) for _ in range(3)]
-        for version in range(1, 6):
-            write(version)
-        stop.set()
+        looks = [pool.submit(look) for _ in range(2)]
+        try:
+            for version in range(1, 6):
+                write(version)
+        finally:
+            stop.set()
         assert sum(one.result() for one in looks) > 5
     assert wrong == []
 

@@ -1,0 +1,72 @@
+"""By which embedding model each collection is searched, and what is left to do when another is configured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from shlex import quote
+from typing import Any
+
+from pipeline.recipe import EmbedSpace
+from pipeline.store.session import Sessions
+from pipeline.store.space_switch import CollectionSpace, space_reports
+from pipeline.store.spaces import Space
+
+__all__ = ["SpaceStanding", "space_standing"]
+
+
+@dataclass(frozen=True, slots=True)
+class SpaceStanding:
+    """One collection.
+
+    Attributes:
+        note: What a person should know, with the command that helps after two spaces; empty when all is as configured.
+    """
+
+    report: CollectionSpace
+    note: str = ""
+
+    @property
+    def command(self) -> str:
+        """The command of the note, if it names one."""
+        return self.note.partition(":  ")[2]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "collection": self.report.collection,
+            "active": _named(self.report.active),
+            "next": _named(self.report.next),
+            "ready": self.report.ready,
+            "documents": self.report.documents,
+        }
+
+
+def space_standing(sessions: Sessions, configured: EmbedSpace, collection: str | None = None) -> list[SpaceStanding]:
+    """How collections stand beside the configured embedding model; those without any vector are left out.
+
+    Raises:
+        ServiceUnavailable: Postgres is away.
+    """
+    with sessions() as session:
+        reports = space_reports(session, collection)
+    return [SpaceStanding(one, _note(one, configured)) for one in reports if one.active is not None]
+
+
+def _note(one: CollectionSpace, configured: EmbedSpace) -> str:
+    again = f":  tidegate requeue --collection {quote(one.collection)} --from-stage embed"
+    if one.next is not None:
+        told = (
+            f"{one.collection} is searched by {one.active}; {one.ready} of {one.documents} documents are ready in"
+            f" {one.next}, and it switches when all are"
+        )
+        return told if _same(one.next, configured) else told + again
+    if one.active is not None and not _same(one.active, configured):
+        return f"{one.collection} is searched by {one.active}, and kb.embedder is {configured.model}{again}"
+    return ""
+
+
+def _same(space: Space, configured: EmbedSpace) -> bool:
+    return (space.model, space.dim) == (configured.model, configured.dim)
+
+
+def _named(space: Space | None) -> dict[str, Any] | None:
+    return None if space is None else {"model": space.model, "dim": space.dim}

@@ -14,10 +14,10 @@ from typing import Any
 
 from pipeline.adapters.embedder import PROBE_TEXT
 from pipeline.registry import RedisRegistry, connect_to
-from tests.fault.stack import MODELS, Stack
+from tests.fault.stack import MODELS, Fault, Stack
 from tests.upstream import Call
 
-__all__ = ["check", "inputs_of", "paid_again", "permits_held", "repeats"]
+__all__ = ["check", "inputs_of", "open_inputs", "paid_again", "permits_held", "repeats"]
 
 _LONG_AGO_S = 60.0
 """Older than any attempt that the reconciler spares as just begun (``store.workers.FRESH_S``)."""
@@ -61,6 +61,11 @@ def inputs_of(call: Call) -> list[str]:
         given = call.request["input"]
         return [f"vector of {text!r}" for text in ([given] if isinstance(given, str) else given) if text != PROBE_TEXT]
     return [f"chat {call.model} {call.prompt_digest}"]
+
+
+def open_inputs(fault: Fault) -> int:
+    """How many inputs the calls carried that were open at a fault."""
+    return sum(len(inputs_of(call)) for call in fault.calls)
 
 
 def repeats(stack: Stack) -> Counter[str]:
@@ -152,7 +157,7 @@ def _permits(stack: Stack) -> Iterator[str]:
 
 def _paid(stack: Stack, only_answers: bool) -> Iterator[str]:
     """Nothing is paid twice but what was open when something broke."""
-    open_then = sum(len(inputs_of(call)) for fault in stack.faults for call in fault.calls)
+    open_then = sum(map(open_inputs, stack.faults))
     counts = [("answered again", repeats(stack))]
     if not only_answers:
         counts.append(("paid again", paid_again(stack)))
@@ -181,7 +186,7 @@ def _history(stack: Stack, forgotten: int) -> Iterator[str]:
             yield f"{model}: {len(theirs)} calls at the server, {len(mine)} attempts, {mine_lost} of them lost"
         if not ours_ok <= theirs_ok <= ours_ok + mine_lost + forgotten:
             yield f"{model}: {theirs_ok} calls answered, {ours_ok} attempts ok, {mine_lost} lost"
-    dead = {fault.worker for fault in stack.faults}
+    dead = {fault.worker for fault in stack.faults} | {name for one in stack.programs for name in one.aliases}
     of_the_living = [row for row in lost if row.worker not in dead]
     if len(of_the_living) > forgotten:
         for row in of_the_living:

@@ -103,6 +103,7 @@ class Program:
 
     Attributes:
         name: Its row in ``worker``; leases and attempts show it.
+        aliases: Its children's names in leases and attempts; known once it was killed.
     """
 
     kind: str
@@ -110,6 +111,7 @@ class Program:
     name: str
     process: subprocess.Popen[bytes]
     log: Path
+    aliases: list[str] = field(default_factory=list)
 
     @property
     def pid(self) -> int:
@@ -259,7 +261,7 @@ class Stack:
         """SIGKILL, with the calls noted that were open; the process is gone when this returns, with its children.
 
         Args:
-            wait_out_leases: Let its leases run out in their own time, rather than now.
+            wait_out_leases: Let its leases run out in their own time, or by ``run_out_leases``, rather than now.
         """
         fault = self.fault(program)
         family = descendants_of(program.pid)
@@ -267,11 +269,16 @@ class Stack:
         program.process.wait(10)
         for child in family:
             assert child.wait_gone(20), f"child {child.pid} of {program.name} outlives it"
+        # Its units that have lost a lease before are held by a child, its quarantine.
+        program.aliases = [f"quarantine-{child.pid}@{socket.gethostname()}" for child in family]
         if not wait_out_leases:
-            # Its units that have lost a lease before are held by a child, its quarantine.
-            held_by = [program.name, *(f"quarantine-{child.pid}@{socket.gethostname()}" for child in family)]
-            self.change("update unit set lease_expires_at = now() where leased_by = any(:held_by)", held_by=held_by)
+            self.run_out_leases(program)
         return fault
+
+    def run_out_leases(self, program: Program) -> None:
+        """Let the leases have run out just now that a process holds which is dead or frozen."""
+        sql = "update unit set lease_expires_at = now() where leased_by = any(:held_by)"
+        self.change(sql, held_by=[program.name, *program.aliases])
 
     def fault(self, program: Program | None = None) -> Fault:
         """Note the calls that are open at the server now, or were answered a moment ago."""

@@ -75,9 +75,12 @@ def scan_lock(session: Session) -> bool:
         return False
     try:
         session.execute(select(func.pg_advisory_xact_lock(_SCAN_LOCK)))
-    finally:
-        # Let go before looking, so that who commits from now on finds a free waiting place.
-        session.execute(select(func.pg_advisory_unlock(_WAIT_LOCK)))
+    except BaseException:
+        # The waiting place belongs to the connection, on which no more can be said: it goes with it.
+        session.invalidate()
+        raise
+    # Let go before looking, so that who commits from now on finds a free waiting place.
+    session.execute(select(func.pg_advisory_unlock(_WAIT_LOCK)))
     return True
 
 

@@ -31,5 +31,5 @@ def test_whatever_is_broken_nothing_is_lost_and_nothing_paid_for_twice(
     finally:
         chaos.close()
     print(report)
-    assert report.faults.total() >= 5
+    assert report.faults
     assert report.states == {"done": 6}

@@ -1,0 +1,60 @@
+"""Waiting for one's turn to dispatch, when the wait ends badly."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+
+from pipeline.domain.errors import ServiceUnavailable
+from pipeline.store.session import Sessions
+from pipeline.store.window import scan_lock
+
+_WAIT_S = 20.0
+_WAITING = "from pg_stat_activity where wait_event_type = 'Lock' and wait_event = 'advisory'"
+
+
+@pytest.fixture
+def waiting(sessions: Sessions) -> Iterator[Future[bool]]:
+    """Somebody who waits while another one scans."""
+
+    def wait() -> bool:
+        with sessions.begin() as session:
+            return scan_lock(session)
+
+    with ThreadPoolExecutor(1) as pool, sessions.begin() as scanning:
+        assert scan_lock(scanning)
+        future = pool.submit(wait)
+        pause = threading.Event()
+        while not _end_waiting(sessions, "count"):
+            assert not future.done()
+            pause.wait(0.01)
+        yield future
+
+
+def _end_waiting(sessions: Sessions, how: str) -> int:
+    with sessions() as session:
+        if how == "count":
+            return int(session.execute(text(f"select count(*) {_WAITING}")).scalar_one())
+        return len(session.execute(text(f"select {how}(pid) {_WAITING}")).all())
+
+
+def test_a_connection_that_is_cut_while_it_waits_is_told_as_postgres_being_away(
+    sessions: Sessions, waiting: Future[bool]
+) -> None:
+    assert _end_waiting(sessions, "pg_terminate_backend") == 1
+    with pytest.raises(ServiceUnavailable):
+        waiting.result(_WAIT_S)
+
+
+def test_a_wait_that_is_cancelled_leaves_the_waiting_place_free(sessions: Sessions, waiting: Future[bool]) -> None:
+    assert _end_waiting(sessions, "pg_cancel_backend") == 1
+    with pytest.raises(DBAPIError, match="cancel"):
+        waiting.result(_WAIT_S)
+    with sessions() as session:
+        held = "select count(*) from pg_locks where locktype = 'advisory'"
+        assert session.execute(text(held)).scalar_one() == 1, "the one of who scans"

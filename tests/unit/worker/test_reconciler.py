@@ -18,7 +18,14 @@ from worker.reconciler import Beat
 def make_beat(dispatch: Any, told: list[PassReport] | None = None) -> Beat:
     nothing = cast("Any", None)
     return Beat(
-        nothing, nothing, nothing, ReconcilePolicy(), dispatch, cast("EventLog", _Silent()), (told or []).append, nothing
+        nothing,
+        nothing,
+        nothing,
+        ReconcilePolicy(),
+        dispatch,
+        cast("EventLog", _Silent()),
+        (told or []).append,
+        nothing,
     )
 
 
@@ -76,3 +83,20 @@ def test_a_pass_that_fails_is_told_and_the_beat_goes_on() -> None:
         "",
     ]
     assert told[-1].outcome == "3 slices handed out"
+
+
+def test_an_outage_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    away = ServiceUnavailable("the broker is away", "wait")
+    results = iter((away, away, 1, away, 0))
+
+    def dispatch() -> int:
+        result = next(results)
+        if isinstance(result, int):
+            return result
+        raise result
+
+    beat = make_beat(dispatch)
+    with caplog.at_level("WARNING"):
+        for _ in range(5):
+            beat.once()
+    assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING"]

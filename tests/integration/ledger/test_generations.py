@@ -6,7 +6,6 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pytest
 from sqlalchemy import func, select
 
 from pipeline.cancel import cancel
@@ -15,10 +14,14 @@ from pipeline.domain.run import RunState
 from pipeline.domain.unit import Stage, UnitState
 from pipeline.enqueue import EnqueueState
 from pipeline.failover.kinds import FailureKind
+from pipeline.publish import publish
 from pipeline.requeue import RequeueResult, Wanted, requeue
 from pipeline.search import Mode, search
 from pipeline.store.schema import Attempt, Run
-from tests.integration.ledger.harness import DIM, Harness, exhausted
+from pipeline.store.session import Sessions
+from pipeline.store.spaces import ensure_space
+from tests.integration.ledger.harness import Harness, exhausted
+from tests.integration.seed import Seed
 
 
 def again(harness: Harness, wanted: Wanted, document: object, *, dry_run: bool = False) -> RequeueResult:
@@ -27,38 +30,39 @@ def again(harness: Harness, wanted: Wanted, document: object, *, dry_run: bool =
     )
 
 
-@pytest.mark.parametrize("mode", [Mode.HYBRID, Mode.TEXT, Mode.VECTOR])
-def test_searchers_see_one_generation_never_both_and_never_none(harness: Harness, tmp_path: Path, mode: Mode) -> None:
-    path = tmp_path / "tides.md"
+def test_searchers_see_one_generation_never_both_and_never_none(sessions: Sessions) -> None:
+    seed, space = Seed(sessions), ensure_space(sessions, "test", 3)
+    document = seed.document("/tides.md")
 
-    def write(version: int) -> None:
-        lines = "\n\n".join(f"# Part {n} of version{version}\n\nThe tide of version{version} turns." for n in range(3))
-        path.write_text(lines)
-        harness.enqueue(path)
-        harness.drive()
+    def replace(version: int) -> None:
+        run_id = seed.run(document, "running", space_id=space)
+        for ordinal in (1, 2, 3):
+            seed.chunk(run_id, ordinal, f"the tide turns in version{version}", (1, 0, 0.1 * ordinal), space)
+        with sessions.begin() as session:
+            assert publish(session, session.get_one(Run, run_id), empty=False, incomplete=False)
 
-    write(0)
+    replace(0)
     stop, wrong = threading.Event(), []
 
     def look() -> int:
         looks = 0
         while not stop.wait(0.01):
-            result = search(harness.sessions, "tide", mode=mode, k=50, embed=lambda _: [1.0] + [0.0] * (DIM - 1))
-            texts = [hit.chunk.text for hit in result.hits]
-            versions = {word.strip(".") for one in texts for word in one.split() if word.startswith("version")}
-            if len(versions) != 1 or len(texts) != 3:
-                wrong.append((versions, len(texts)))
+            for mode in Mode:
+                result = search(sessions, "tide", mode=mode, k=50, embed=lambda _: [1.0, 0.0, 0.0])
+                texts = [hit.chunk.text for hit in result.hits]
+                if len(set(texts)) != 1 or len(texts) != 3:
+                    wrong.append((mode, texts))
             looks += 1
         return looks
 
-    with ThreadPoolExecutor(3) as pool:
+    with ThreadPoolExecutor(2) as pool:
         looks = [pool.submit(look) for _ in range(2)]
         try:
-            for version in range(1, 6):
-                write(version)
+            for version in range(1, 25):
+                replace(version)
         finally:
             stop.set()
-        assert sum(one.result() for one in looks) > 5
+        assert sum(one.result() for one in looks) > 3
     assert wrong == []
 
 
@@ -94,7 +98,11 @@ def test_a_document_deleted_under_a_worker_ends_without_a_trace(harness: Harness
     for piece in harness.dispatch():
         harness.ingest().run_slice(piece.run_id, piece.stage, piece.ordinals)
     (piece,) = harness.dispatch()
-    harness.formatter.before = lambda: delete(harness.sessions, harness.blobs, [str(document.id)]) and None
+
+    def delete_it() -> None:
+        delete(harness.sessions, harness.blobs, [str(document.id)])
+
+    harness.formatter.before = delete_it
     report = harness.ingest().run_slice(piece.run_id, piece.stage, piece.ordinals)
     assert report.counts["done"] == 0
     assert harness.units(piece.run_id) == []

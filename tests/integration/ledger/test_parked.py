@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -150,7 +150,7 @@ def test_a_thousand_parked_runs_write_a_row_a_cooldown(seed: Seed, sessions: Ses
     watch.rooms[Stage.DESCRIBE] = ChainRoom(10)
     wake_parked_runs(sessions, watch, MODEL_STAGES, 1000)
     with sessions() as session:
-        assert session.scalar(select(func.count()).where(Unit.state == "pending")) == 11
+        assert session.scalar(select(func.count()).where(Unit.state == "pending")) == 10, "the canary counts"
         assert session.scalar(select(func.count()).select_from(ChainWait)) == 0
         assert session.scalar(select(func.count()).select_from(Attempt)) == 0
 
@@ -171,10 +171,14 @@ def test_a_thousand_parked_runs_come_back_by_the_ramp(outage: Outage, tmp_path: 
 
     wanted, slices, released = 60, SimpleQueue[Slice](), list[tuple[int, int]]()
 
+    def hand_out(found: Sequence[Slice]) -> None:
+        for piece in found:
+            slices.put(piece)
+
     def dispatch_now() -> int:
         with sessions.begin() as session:
             beat(session, "many", role="worker", host="here", pid=2, queues=["describe"], slots=WORKERS, cpu_slots=0)
-        return dispatch(sessions, lambda found: [slices.put(piece) for piece in found] and None, DispatchPolicy())
+        return dispatch(sessions, hand_out, DispatchPolicy())
 
     def wake_stage(stage: Stage) -> None:
         wake_parked_runs(sessions, harness.watch, [stage], 1000)
@@ -237,10 +241,13 @@ def test_high_priority_goes_first_and_redone_fallbacks_wait_for_the_primary(seed
     redone = _park_many(seed, sessions, 1, Stage.FORMAT, pages=1, priority=9, primary_only=True)
 
     class PrimaryIsAway(ScriptedWatch):
-        def room(self, stage: Stage, *, primary_only: bool = False, **_: object) -> ChainRoom:  # type: ignore[override]
-            return ChainRoom(0, 4e9) if primary_only else ChainRoom(1)
+        def room(self, stage: Stage, *, primary_only: bool = False, **_: object) -> ChainRoom:
+            return ChainRoom(0, 4e9) if primary_only else ChainRoom(room)
 
+    room = 1
     assert wake_parked_runs(sessions, PrimaryIsAway(), MODEL_STAGES, 1000) == urgent
+    assert wake_parked_runs(sessions, PrimaryIsAway(), MODEL_STAGES, 1000) == [], "the first has not begun yet"
+    room = 2
     assert wake_parked_runs(sessions, PrimaryIsAway(), MODEL_STAGES, 1000) == ordinary[:1]
     with sessions() as session:
         assert session.get_one(Run, redone[0]).state == RunState.PARKED

@@ -8,18 +8,23 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from sqlalchemy import text
+from sqlalchemy import text, update
 
 from pipeline.delete import delete
+from pipeline.domain.digest import text_digest
 from pipeline.domain.run import RunState
 from pipeline.domain.unit import Stage
+from pipeline.publish import publish
 from pipeline.recipe import Recipe
 from pipeline.reconcile import ReconcilePolicy, reconcile
 from pipeline.requeue import Wanted, requeue
 from pipeline.search import Mode, SearchResult, search
-from pipeline.store.space_switch import CollectionSpace, space_reports
-from pipeline.store.spaces import Space, read_space, remember_embedder
+from pipeline.store.schema import Embedding, Run
+from pipeline.store.session import Sessions
+from pipeline.store.space_switch import CollectionSpace, drop_carried, space_reports, switch_spaces
+from pipeline.store.spaces import Space, ensure_space, read_space, remember_embedder
 from tests.integration.ledger.harness import DIM, Harness, ScriptedEmbedder, exhausted
+from tests.integration.seed import Seed
 
 OLD, NEW = "test/embedder", "test/other"
 
@@ -122,32 +127,54 @@ def test_the_old_space_is_searched_whole_until_all_is_in_the_new_one(harness: Ha
     assert stands(harness).next is None
 
 
-def test_searchers_see_every_document_once_through_the_switch(harness: Harness, tmp_path: Path) -> None:
-    every = sorted(set(take_in(harness, tmp_path)))
-    stop, wrong = threading.Event(), []
+def test_searchers_see_every_document_once_through_the_switch(sessions: Sessions) -> None:
+    seed = Seed(sessions)
+    spaces = [ensure_space(sessions, model, 3) for model in (OLD, NEW)]
+    documents = [seed.document(f"/{n}") for n in range(3)]
+
+    def embed_anew(space: int) -> None:
+        for number, document in enumerate(documents):
+            run_id = seed.run(document, "running", space_id=space)
+            words = f"the water is high at gate {number}"
+            chunk = seed.chunk(run_id, 1, words, (1, 0, 0.1 * number), space)
+            with sessions.begin() as session:
+                session.execute(
+                    update(Embedding).where(Embedding.chunk_id == chunk).values(text_digest=text_digest(words))
+                )
+            with sessions.begin() as session:
+                assert publish(session, session.get_one(Run, run_id), empty=False, incomplete=False)
+
+    embed_anew(spaces[0])
+    stop, wrong, asked = threading.Event(), [], set()
+
+    def embed(space: Space) -> Sequence[float]:
+        asked.add(space.model)
+        return [1.0, 0.0, 0.0]
 
     def look() -> int:
         looks = 0
         while not stop.wait(0.01):
-            for mode in (Mode.VECTOR, Mode.HYBRID):
-                result = ask(harness, mode)
-                chunks = [(hit.document, hit.chunk.ordinal) for hit in result.hits]
-                if sorted({str(one) for one, _ in chunks}) != every or len(chunks) != len(set(chunks)):
-                    wrong.append((mode, chunks))
-                looks += 1
+            for mode in Mode:
+                result = search(sessions, "water", k=50, mode=mode, embed=embed)
+                if sorted(hit.document for hit in result.hits) != sorted(documents):
+                    wrong.append((mode, result.to_json()))
+            looks += 1
         return looks
 
-    with ThreadPoolExecutor(3) as pool:
+    with ThreadPoolExecutor(2) as pool:
         looks = [pool.submit(look) for _ in range(2)]
         try:
-            for model in (NEW, OLD, NEW):
-                put_anew(harness, model)
-                harness.drive()
-                assert beat(harness) == ["default"]
+            for number in range(1, 7):
+                embed_anew(spaces[number % 2])
+                with sessions.begin() as session:
+                    assert [one.collection for one in switch_spaces(session)] == ["default"]
+                with sessions.begin() as session:
+                    drop_carried(session, 100)
         finally:
             stop.set()
         assert sum(one.result() for one in looks) > 3
     assert wrong == []
+    assert asked == {OLD, NEW}
 
 
 def test_deleting_what_is_left_in_the_old_space_switches(harness: Harness, tmp_path: Path) -> None:

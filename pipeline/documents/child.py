@@ -15,9 +15,9 @@ import sys
 import traceback
 from typing import BinaryIO
 
-from pipeline.documents.job import Event, Job, Reader, Rejected, job_from_line, rejected, to_line
+from pipeline.documents.job import Event, Job, PutOff, Reader, Rejected, job_from_line, rejected, to_line
 from pipeline.documents.media import Family, family_of
-from pipeline.domain.errors import RejectedInput
+from pipeline.domain.errors import RejectedInput, ServiceUnavailable
 from pipeline.domain.text import safe_text
 
 _PR_SET_PDEATHSIG = 1
@@ -50,6 +50,8 @@ def main() -> int:
             report(event)
     except RejectedInput as exc:
         report(rejected(exc))
+    except ServiceUnavailable as exc:
+        report(PutOff(exc.fact, exc.remedy))
     except MemoryError:
         report(Rejected("unsafe", f"needs more memory than limits.parse_memory_mb = {job.limits.parse_memory_mb}"))
     except Exception as exc:  # a hostile file finds the exception that nobody foresaw; it is an answer

@@ -20,6 +20,7 @@ __all__ = [
     "Event",
     "Job",
     "Opened",
+    "PutOff",
     "Reader",
     "Rejected",
     "from_line",
@@ -74,13 +75,21 @@ class Rejected:
 
 
 @dataclass(frozen=True, slots=True)
+class PutOff:
+    """The file can't be read now, through no fault of its own: the parent raises ``ServiceUnavailable`` with this."""
+
+    fact: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """Everything has been said; ``title`` is the first heading where the file names none."""
 
     title: str | None = None
 
 
-Event = Opened | Begun | ParsedPage | Rejected | Ended
+Event = Opened | Begun | ParsedPage | Rejected | PutOff | Ended
 Reader = Callable[[Job], Iterator[Event]]
 
 _NAMES: dict[type, str] = {
@@ -89,6 +98,7 @@ _NAMES: dict[type, str] = {
     Begun: "begun",
     ParsedPage: "page",
     Rejected: "rejected",
+    PutOff: "put_off",
     Ended: "ended",
 }
 
@@ -137,6 +147,7 @@ _READ: dict[str, Callable[[dict[str, Any]], Event]] = {
     "begun": lambda body: Begun(**body),
     "page": _page,
     "rejected": lambda body: Rejected(**body),
+    "put_off": lambda body: PutOff(**body),
     "ended": lambda body: Ended(**body),
 }
 

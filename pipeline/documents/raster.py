@@ -5,17 +5,21 @@ Pillow only; numpy would double the child's start-up time.
 
 from __future__ import annotations
 
+import errno
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from PIL import Image, ImageChops, ImageFilter
 
 from pipeline.documents.job import Job
 from pipeline.domain.document import PageFile
-from pipeline.domain.errors import RejectedInput
+from pipeline.domain.errors import RejectedInput, ServiceUnavailable
 
 __all__ = ["Sink", "fit", "is_blank"]
 
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _JPEG_QUALITY = 85
 # Strips (receipts, banners) fitted by their long side would be too thin to read: the short side gets at least this.
 _SHORT_SIDE_SHARE = 0.4
@@ -118,22 +122,26 @@ class Sink:
 
         Raises:
             RejectedInput: ``unsafe``: all images together are too large.
+            ServiceUnavailable: The disk is full, of which no page is to blame.
         """
         path = self._folder / f"page-{number:05d}.jpg"
         rgb = image if image.mode in ("RGB", "L") else image.convert("RGB")
-        rgb.save(path, "JPEG", quality=_JPEG_QUALITY)
+        with _room(path):
+            rgb.save(path, "JPEG", quality=_JPEG_QUALITY)
         return self._note(PageFile(path, "image/jpeg", rgb.width, rgb.height))
 
     def png(self, image: Image.Image, number: int) -> PageFile:
         """Write an image that JPEG would blur: line art and screenshots of few colours."""
         path = self._folder / f"page-{number:05d}.png"
-        image.save(path, "PNG")
+        with _room(path):
+            image.save(path, "PNG")
         return self._note(PageFile(path, "image/png", image.width, image.height))
 
     def original(self, source: Path, number: int, media_type: str, size: tuple[int, int]) -> PageFile:
         """Keep an image file as it is."""
         path = self._folder / f"page-{number:05d}{source.suffix.lower()[:8]}"
-        path.write_bytes(source.read_bytes())
+        with _room(path):
+            path.write_bytes(source.read_bytes())
         return self._note(PageFile(path, media_type, *size))
 
     def _note(self, file: PageFile) -> PageFile:
@@ -141,3 +149,14 @@ class Sink:
         if self._written > _MAX_OUTPUT_BYTES:
             raise RejectedInput("unsafe", f"its page images come to more than {_MAX_OUTPUT_BYTES >> 30} GB")
         return file
+
+
+@contextmanager
+def _room(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        remedy = "free some space, or set TMPDIR to a folder on a larger disk"
+        raise ServiceUnavailable(f"no space left for page images in {str(path.parent.parent)!r}", remedy) from error

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from pipeline.documents import sandbox
-from pipeline.documents.job import Begun, Ended, Event, Job, Opened, Rejected
+from pipeline.documents.job import Begun, Ended, Event, Job, Opened, PutOff, Rejected
 from pipeline.domain.document import Limits, ParsedDocument, ParsedPage, TextFormat, TextQuality
-from pipeline.domain.errors import ChildDied, Failure, RejectedInput
+from pipeline.domain.errors import ChildDied, Failure, RejectedInput, ServiceUnavailable
 
 __all__ = ["VERSION", "ImagePolicy", "parse"]
 
@@ -60,6 +60,8 @@ class _Progress:
                 self.current = None
             case Rejected(kind=kind, detail=detail):
                 raise RejectedInput(kind, detail)
+            case PutOff(fact=fact, remedy=remedy):
+                raise ServiceUnavailable(fact, remedy)
             case Ended(title=title):
                 self.title = self.title or title
                 self.ended = True
@@ -100,6 +102,7 @@ def parse(
         RejectedInput: The file can't be taken: ``password_required``, ``corrupt``, ``unsafe``, ``unsupported`` or
             ``too_large``.
         ChildDied: The child died without telling on which page; the unit's lease counts as lost.
+        ServiceUnavailable: The folder's disk is full.
         OSError: The file or the folder can't be used.
     """
     size = path.stat().st_size

@@ -16,6 +16,7 @@ from celery.exceptions import Reject
 from pipeline.domain.errors import ServiceUnavailable, TidegateError
 from pipeline.domain.unit import Stage
 from pipeline.ingest import Ingest
+from pipeline.observe.logging import get_logger
 from worker.app import task_name
 from worker.dispatcher import Dispatcher
 
@@ -63,13 +64,18 @@ class Tasks:
         Raises:
             SliceFailed: Units failed.
             SliceParked: Units were parked.
-            ServiceUnavailable: Postgres is away.
+            ServiceUnavailable: A service is away or full; what was not done is handed out again.
             Reject: This process is about to end; the message goes back for another.
         """
         if self.stopping.is_set():
             reason = "this worker is about to end"
             raise Reject(reason, requeue=True)
-        report = self.ingest.run_slice(run_id, Stage(stage), ordinals)
+        try:
+            report = self.ingest.run_slice(run_id, Stage(stage), ordinals)
+        except ServiceUnavailable as away:
+            # Nothing of it is on any row: units wait without a mark, and Celery keeps expected errors to itself.
+            get_logger("worker").warning("slice.put_off", run=run_id, stage=stage, units=ordinals, error=away.fact)
+            raise
         if report.made_work:
             self.dispatcher.wake(Stage(stage) if report.counts["done"] else None)
         error = slice_error(report.counts, str(report))

@@ -1,3 +1,4 @@
+import io
 import pickle
 from collections import Counter
 from collections.abc import Sequence
@@ -7,9 +8,11 @@ from typing import Any, cast
 import pytest
 from celery.exceptions import Reject
 
+from pipeline.domain.errors import ServiceUnavailable
 from pipeline.domain.unit import Stage
 from pipeline.endings import SliceReport
 from pipeline.ingest import Ingest
+from pipeline.observe.logging import configure_logging
 from worker.app import make_app, task_name
 from worker.dispatcher import Dispatcher
 from worker.tasks import SliceFailed, SliceParked, Tasks, register_tasks
@@ -19,9 +22,12 @@ class _Ingest:
     def __init__(self, report: SliceReport) -> None:
         self.report = report
         self.asked: list[Any] = []
+        self.error: ServiceUnavailable | None = None
 
     def run_slice(self, run_id: int, stage: Stage, ordinals: Sequence[int]) -> SliceReport:
         self.asked.append((run_id, stage, ordinals))
+        if self.error is not None:
+            raise self.error
         return self.report
 
 
@@ -71,6 +77,18 @@ def test_a_draining_worker_gives_the_message_back() -> None:
     with pytest.raises(Reject, match="about to end"):
         tasks.carry_out(7, "describe", [1])
     assert ingest.asked == []
+
+
+def test_a_slice_that_a_service_puts_off_is_said() -> None:
+    stream = io.StringIO()
+    tasks, ingest, _ = _tasks(SliceReport())
+    ingest.error = ServiceUnavailable("the blob folder '/blobs' has no space left for a page")
+    configure_logging("info", "json", stream=stream)
+    with pytest.raises(ServiceUnavailable):
+        tasks.carry_out(7, "parse", [0])
+    said = stream.getvalue()
+    assert "slice.put_off" in said
+    assert "no space left for a page" in said
 
 
 def test_every_stage_has_a_task_of_its_name() -> None:

@@ -263,10 +263,11 @@ class Stack:
         Args:
             wait_out_leases: Let its leases run out in their own time, or by ``run_out_leases``, rather than now.
         """
-        fault = self.fault(program)
-        family = descendants_of(program.pid)
+        family, began = descendants_of(program.pid), time.time()
         program.process.kill()
         program.process.wait(10)
+        # Looked at afterwards: what it sent until its last moment counts as open.
+        fault = self.fault(program, since=began)
         for child in family:
             assert child.wait_gone(20), f"child {child.pid} of {program.name} outlives it"
         # Its units that have lost a lease before are held by a child, its quarantine.
@@ -280,9 +281,14 @@ class Stack:
         sql = "update unit set lease_expires_at = now() where leased_by = any(:held_by)"
         self.change(sql, held_by=[program.name, *program.aliases])
 
-    def fault(self, program: Program | None = None) -> Fault:
-        """Note the calls that are open at the server now, or were answered a moment ago."""
-        now = time.time()
+    def fault(self, program: Program | None = None, since: float | None = None) -> Fault:
+        """Note the calls that are open at the server now, or were answered a moment ago.
+
+        Args:
+            program: Who is broken, where it is a process.
+            since: When it was broken, in Unix seconds, where that is done already.
+        """
+        now = time.time() if since is None else since
         recent = [
             call for call in self.models.calls() if call.ended_at is None or call.ended_at > now - _ANSWERED_JUST_NOW_S
         ]

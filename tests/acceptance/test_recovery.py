@@ -46,7 +46,7 @@ class Place:
         deadline, pause = time.monotonic() + timeout_s, threading.Event()
         while not what():
             assert time.monotonic() < deadline, self.tidegate.run("status").out
-            pause.wait(0.2)
+            pause.wait(0.5)
 
     def asked(self, *models: str) -> int:
         return sum(call.model in models for call in self.models.calls())
@@ -87,7 +87,7 @@ def test_an_outage_is_waited_out_and_the_embedding_model_changed_without_a_gap(p
     note = tidegate.json("status")["notes"][-1]
     assert "requeue --collection default --from-stage embed" in note
     assert tidegate.json("doctor", code=None)["checks"][-1]["state"] == "warning"
-    models.behave("others", "hang")
+    models.behave("others", 503)
     foreseen = tidegate.json("requeue", "--collection", "default", "--from-stage", "embed", "--dry-run")
     assert foreseen["counts"]["queued"] == 3
     made = tidegate.json("requeue", "--collection", "default", "--from-stage", "embed")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Set
 
+from pipeline.dispatch import WAKE_TTL_S
 from pipeline.store.session import Sessions
-from pipeline.store.window import unmark_dispatched, waiting_wakes
+from pipeline.store.window import keep_in_window, unmark_dispatched, waiting_wakes
 
 __all__ = ["BrokerLook", "Deliveries"]
 
@@ -52,8 +53,11 @@ class Deliveries:
         now = self._monotonic()
         missing = {wake: missed.get(wake, now) for wake in waiting - held}
         lost = {wake for wake, since in missing.items() if now - since >= _GONE_S}
-        if lost:
-            with self._sessions.begin() as session:
+        with self._sessions.begin() as session:
+            if lost:
                 unmark_dispatched(session, sorted(lost))
+            if kept := waiting & held:
+                # Without a consumer the same units would be sent again and again, and Redis hold more than the window.
+                keep_in_window(session, sorted(kept), WAKE_TTL_S)
         self._missed_since = {wake: since for wake, since in missing.items() if wake not in lost}
         return len(lost)

@@ -23,6 +23,7 @@ __all__ = [
     "Ready",
     "Slice",
     "forget_stale_wakes",
+    "keep_in_window",
     "mark_dispatched",
     "outstanding_slices",
     "ready_units",
@@ -184,6 +185,20 @@ def waiting_wakes(session: Session, older_than_s: float) -> set[int]:
             )
             .distinct()
         )
+    )
+
+
+def keep_in_window(session: Session, wakes: Sequence[int], wake_ttl_s: float) -> None:
+    """Slices whose messages the broker still holds stay in the window, however long nobody takes them."""
+    session.execute(
+        update(Unit)
+        .where(
+            Unit.wake.in_(wakes),
+            Unit.state == UnitState.PENDING.value,
+            Unit.dispatched_at < func.now() - timedelta(seconds=wake_ttl_s / 2),
+        )
+        .values(dispatched_at=func.now())
+        .execution_options(synchronize_session=False)
     )
 
 

@@ -10,8 +10,11 @@ import redis
 from sqlalchemy import text
 
 from pipeline.deliveries import Deliveries
+from pipeline.dispatch import WAKE_TTL_S
 from pipeline.documents.sniff import sniff
+from pipeline.domain.unit import Stage
 from pipeline.enqueue import enqueue
+from pipeline.store.window import forget_stale_wakes
 from pipeline.store.workers import beat
 from tests.integration.worker.conftest import Fleet
 from worker.bootstrap import Container
@@ -46,9 +49,10 @@ class Window:
         self.pass_time()
         return handed_out
 
-    def pass_time(self) -> None:
+    def pass_time(self, seconds: float = 3.0) -> None:
         with self.container.sessions.begin() as session:
-            session.execute(text("update unit set dispatched_at = dispatched_at - interval '3 seconds'"))
+            statement = text("update unit set dispatched_at = dispatched_at - make_interval(secs => :s)")
+            session.execute(statement, {"s": seconds})
 
     def close(self) -> None:
         self.redis.close()
@@ -81,6 +85,20 @@ def window(fleet: Fleet, redis_url: str, tmp_path: Path) -> Iterator[Window]:
 def test_what_waits_in_the_broker_is_not_handed_out_again(window: Window) -> None:
     assert window.looks(3) == [0, 0, 0]
     assert window.dispatch() == 0
+
+
+def test_what_nobody_takes_stays_in_the_window_however_long_and_is_never_sent_twice(window: Window) -> None:
+    with window.container.sessions() as session:
+        wakes = set(session.scalars(text("select wake from unit")))
+    for _ in range(4):
+        window.pass_time(WAKE_TTL_S * 0.7)
+        assert window.looks(1) == [0]
+        with window.container.sessions.begin() as session:
+            assert forget_stale_wakes(session, Stage.PARSE, WAKE_TTL_S) == 0
+        assert window.container.dispatch() == 0
+    with window.container.sessions() as session:
+        assert set(session.scalars(text("select wake from unit"))) == wakes
+    assert window.redis.llen(window.queue) == SLICES
 
 
 def test_a_flushed_brokers_slices_are_handed_out_again_by_the_second_pass(window: Window) -> None:

@@ -42,6 +42,9 @@ class Shown:
                     "number": page.number,
                     "markdown": page.markdown,
                     "text_layer": page.text_layer,
+                    "text_quality": page.text_quality,
+                    "description": page.description,
+                    "formatted": page.formatted,
                     "described_by": page.described_by,
                     "formatted_by": page.formatted_by,
                     "degraded": page.degraded,
@@ -54,7 +57,13 @@ class Shown:
         }
 
     def to_markdown(self) -> str:
-        """All pages' Markdown, an empty line between; a page that failed says so in a comment."""
+        """All pages' Markdown, an empty line between; a page that failed says so in a comment.
+
+        One page is written as it is stored.
+        """
+        if len(self.pages) == 1 and not self.pages[0].failure_kind:
+            markdown = self.pages[0].markdown
+            return markdown if markdown.endswith("\n") else f"{markdown}\n"
         parts = [
             f"<!-- page {page.number} failed: {page.failure_kind} -->" if page.failure_kind else page.markdown.strip()
             for page in self.pages

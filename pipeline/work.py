@@ -190,6 +190,7 @@ class _Parse:
                     workdir=Path(folder),
                     password=blobs.read_secret(document_id),
                     image_policy=stage["images"],
+                    long_side_px=stage["long_side_px"],
                     run=partial(sandbox.run, stopped=stop.is_set),
                 )
                 images = {

@@ -83,6 +83,7 @@ def parse(
     workdir: Path,
     password: str | None = None,
     image_policy: ImagePolicy = "needed",
+    long_side_px: int = 1540,
     run: Runner = sandbox.run,
 ) -> ParsedDocument:
     """Parse a file in a limited child process. Blocks; call it from a thread that lives until it returns.
@@ -96,6 +97,7 @@ def parse(
         workdir: An empty folder; the page images are left in it.
         password: For encrypted files.
         image_policy: ``needed`` renders pages whose own text can't be believed or that show figures; ``all`` each one.
+        long_side_px: Page images are fitted to this.
         run: Starts a child and yields its events.
 
     Raises:
@@ -108,7 +110,7 @@ def parse(
     size = path.stat().st_size
     if size > limits.max_bytes:
         raise RejectedInput("too_large", f"{size} bytes; limits.max_bytes = {limits.max_bytes}")
-    job = Job(path.resolve(), media_type, limits, workdir.resolve(), password, image_policy)
+    job = Job(path.resolve(), media_type, limits, workdir.resolve(), password, image_policy, long_side_px)
     progress = _Progress()
     deadline = time.monotonic() + limits.parse_seconds
     while not progress.ended:

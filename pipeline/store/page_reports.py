@@ -21,6 +21,9 @@ class PageReport:
     Attributes:
         markdown: The best text there is so far; empty when the page shows nothing or failed.
         text_layer: The page's own text, as it was found in the file.
+        text_quality: Whether that may be believed.
+        description: What a vision model read, as it was stored; None when none has.
+        formatted: The formatter's Markdown, as it was stored; None when there is none.
         described_by: The target that looked at it; None when none did.
         formatted_by: The target that formatted it; None when none did.
         degraded: True when either was not the first of its chain.
@@ -29,6 +32,9 @@ class PageReport:
     number: int
     markdown: str
     text_layer: str
+    text_quality: str
+    description: str | None
+    formatted: str | None
     described_by: str | None
     formatted_by: str | None
     degraded: bool
@@ -65,6 +71,9 @@ def page_reports(session: Session, run_id: int, number: int | None = None) -> li
                 number=page.number,
                 markdown=texts.get(page.number, ""),
                 text_layer=page.text_layer,
+                text_quality=page.text_quality,
+                description=_said(describe, "text"),
+                formatted=_said(format_, "markdown"),
                 described_by=describe.answered_by if describe else None,
                 formatted_by=format_.answered_by if format_ else None,
                 degraded=any(unit.degraded for unit in (describe, format_) if unit is not None),
@@ -73,3 +82,8 @@ def page_reports(session: Session, run_id: int, number: int | None = None) -> li
             )
         )
     return reports
+
+
+def _said(unit: Unit | None, what: str) -> str | None:
+    text = (unit.output or {}).get(what) if unit is not None else None
+    return text if isinstance(text, str) else None

@@ -123,6 +123,8 @@ SHOW = {
             "number": int,
             "markdown": str,
             "text_layer": str,
+            "description": OptionalStr,
+            "formatted": OptionalStr,
             "described_by": OptionalStr,
             "formatted_by": OptionalStr,
             "degraded": bool,

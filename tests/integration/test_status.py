@@ -278,6 +278,9 @@ def test_show_reads_the_live_pages_and_who_made_them(seed: Seed, sessions: Sessi
         "number": 1,
         "markdown": "# Seen",
         "text_layer": "own text",
+        "text_quality": "good",
+        "description": "seen",
+        "formatted": "# Seen",
         "described_by": "ocr",
         "formatted_by": "llm",
         "degraded": True,
@@ -287,6 +290,29 @@ def test_show_reads_the_live_pages_and_who_made_them(seed: Seed, sessions: Sessi
     assert [page.number for page in show(sessions, str(document), page=2).pages] == [2]
     with pytest.raises(UsageError, match="no page 9"):
         show(sessions, str(document), page=9)
+
+
+def test_one_page_is_shown_as_it_is_stored(seed: Seed, sessions: Sessions) -> None:
+    document = seed.document("/a.pdf")
+    live = seed.run(document, "done", live=True, page_count=2)
+    seed.page(live, 1, "first")
+    seed.page(live, 2, "own text")
+    stored = "    a code block\n\n| a | b |\n|---|---|\n|  | 2 |\n\n"
+    seed.units(live, "format", [2], output={"markdown": stored})
+
+    assert show(sessions, str(document), page=2).to_markdown() == stored
+    assert show(sessions, str(document), page=1).to_markdown() == "first\n"
+
+
+def test_a_page_that_no_model_saw_has_no_version_of_theirs(seed: Seed, sessions: Sessions) -> None:
+    document = seed.document("/a.pdf")
+    live = seed.run(document, "done", live=True, page_count=1)
+    seed.page(live, 1, "own text")
+    seed.units(live, "describe", [1], state="failed")
+
+    (page,) = show(sessions, str(document)).to_json()["pages"]
+
+    assert (page["text_layer"], page["description"], page["formatted"]) == ("own text", None, None)
 
 
 def test_show_takes_what_there_is_of_a_document_that_is_not_live(seed: Seed, sessions: Sessions) -> None:

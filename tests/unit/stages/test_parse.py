@@ -62,6 +62,15 @@ def test_a_pdf_is_parsed_in_a_child(tmp_path: Path) -> None:
     assert (image.width_px, image.height_px) == (1089, 1540)
 
 
+def test_page_images_are_as_large_as_the_recipe_wants_them(tmp_path: Path) -> None:
+    path, workdir = tmp_path / "handbook", tmp_path / "work"
+    path.write_bytes(handbook_pdf())
+    workdir.mkdir()
+    document = parse(path, media.PDF, Limits(), workdir=workdir, image_policy="all", long_side_px=700)
+    sizes = [(page.image.width_px, page.image.height_px) for page in document.pages if page.image]
+    assert [max(size) for size in sizes] == [700, 700]
+
+
 def test_a_file_over_max_bytes_is_refused_unread(tmp_path: Path) -> None:
     with pytest.raises(RejectedInput, match=r"too_large: 8 bytes; limits.max_bytes = 7"):
         parsed(tmp_path, Children(), Limits(max_bytes=7))

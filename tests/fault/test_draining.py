@@ -69,11 +69,10 @@ def test_a_rolling_restart_with_three_seconds_of_grace_under_load_costs_no_call(
     for model in ("vision", "format", "cues", "vectors"):
         stack.models.behave(model, *[{"delay_s": stack.rng.uniform(0.05, 0.3)} for _ in range(7)], cycle=True)
     stack.wait_ready(*fleet, beat)
-    stack.enqueue(*[stack.papers.sheets(2) for _ in range(6)], *stack.papers.notes(6))
-    stack.wait_until(lambda: len(stack.models.calls("cues")) > 4)
     killed = 0
     for old in fleet:
         # Each is replaced while its slices are at work; who is not gone within the grace is killed, as Docker does it.
+        stack.enqueue(*[stack.papers.sheets(2) for _ in range(4)], *stack.papers.notes(4))
         stack.wait_until(lambda old=old: _leased(stack, old))  # type: ignore[misc]
         old.terminate()
         if not wait_for(lambda old=old: not old.alive, _GRACE_S):  # type: ignore[misc]

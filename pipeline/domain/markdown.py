@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["Block", "BlockKind", "blocks", "cut", "pack"]
+__all__ = ["Block", "BlockKind", "blocks", "cut", "pack", "sentences"]
 
 Measure = Callable[[str], int]
 
@@ -175,7 +175,7 @@ def cut(block: Block, limit: int, measure: Measure) -> list[str]:
             return pack([f"{line}\n" for line in body], limit, measure, **ends)
     elif block.kind is BlockKind.LIST:
         return pack(list(_items(lines)), limit, measure)
-    return pack(_sentences(block.text), limit, measure)
+    return pack(sentences(block.text), limit, measure)
 
 
 def pack(units: Sequence[str], limit: int, measure: Measure, *, head: str = "", tail: str = "") -> list[str]:
@@ -237,7 +237,7 @@ def _close(batch: Sequence[str], frame: _Frame) -> list[str]:
 
 def _smaller(unit: str, frame: _Frame) -> Iterator[str]:
     """Cut a unit that doesn't fit: by sentences, then words, then anywhere. Each part fits by itself."""
-    for finer in (_sentences, _words):
+    for finer in (sentences, _words):
         parts = finer(unit)
         if len(parts) > 1:
             for part in parts:
@@ -280,7 +280,7 @@ def _items(lines: Sequence[str]) -> Iterator[str]:
         yield "\n".join(item)
 
 
-def _sentences(text: str) -> list[str]:
+def sentences(text: str) -> list[str]:
     """Sentences with the white space after them; a line break ends one only where a line ends a sentence."""
     parts: list[str] = []
     for line in text.splitlines(keepends=True):

@@ -1,21 +1,24 @@
 """The chunk stage: a document's pages in, the pieces that are searched and embedded out. Pure.
 
 Pages are one text again first: running headers and footers go, and what a page break tore apart is joined. Then blocks
-are gathered under their headings into chunks of at most ``max_tokens``.
+are gathered under their headings into chunks of at most ``max_tokens``. Where a section is longer than that, each chunk
+begins with the end of the one before.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pipeline.domain.document import Chunk
 from pipeline.domain.markdown import Block, BlockKind, cut
-from pipeline.stages.joining import Placed, joined_blocks
+from pipeline.stages.joining import Placed, is_cjk, joined_blocks, solid_length
+from pipeline.stages.overlap import REPEATED, tail
 
-__all__ = ["VERSION", "chunk"]
+__all__ = ["VERSION", "cautious", "chunk"]
 
-VERSION = "1"
+VERSION = "2"
 
 CountTokens = Callable[[str], int]
 
@@ -26,6 +29,10 @@ _LEAST_TOKENS = 8
 # Tokens that an empty line between two parts may cost.
 _SEAM = 2
 _ROOMY = 0.7
+# No vocabulary has a word this long; and a tokenizer's time grows faster than what it is given.
+_MAX_TOKEN_CHARS = 64
+# What a model adds of its own: a mark before a text, and one after.
+_OWN_MARKS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +43,26 @@ class _Piece:
     tokens: int
     page_from: int
     page_to: int
+    item: Placed
+
+    def after(self, before: _Piece, overlap: int, limit: int, count_tokens: CountTokens) -> _Piece:
+        """Itself, led by at most ``overlap`` tokens of what stands before it; alone where that doesn't fit."""
+        if self.item.block.kind not in REPEATED:
+            return self
+        room = min(overlap, limit - self.tokens - _SEAM)
+        end = tail(before.text, before.item.block.kind, room, count_tokens)
+        if not end:
+            return self
+        text = f"{end}{self._seam(before, end)}{self.text}"
+        tokens = count_tokens(text)
+        return _Piece(text, tokens, before.page_to, self.page_to, self.item) if tokens <= limit else self
+
+    def _seam(self, before: _Piece, end: str) -> str:
+        if self.item is not before.item:
+            return "\n\n"
+        if self.item.block.kind is not BlockKind.PARAGRAPH:
+            return "\n"
+        return "" if is_cjk(end[-1]) and is_cjk(self.text[0]) else " "
 
 
 @dataclass(slots=True)
@@ -73,13 +100,28 @@ class _Draft:
         )
 
 
+def cautious(count_tokens: CountTokens, factor: float) -> CountTokens:
+    """A count for a model whose tokenizer isn't at hand: ``factor`` times another's, and the model's own two marks."""
+    if factor == 1:
+        return count_tokens
+    return lambda text: math.ceil(factor * count_tokens(text)) + _OWN_MARKS
+
+
 def chunk(
-    pages: Sequence[tuple[int, str]], *, title: str | None, max_tokens: int, count_tokens: CountTokens
+    pages: Sequence[tuple[int, str]],
+    *,
+    title: str | None,
+    max_tokens: int,
+    count_tokens: CountTokens,
+    overlap_tokens: int = 0,
 ) -> tuple[Chunk, ...]:
     """Cut a document into chunks.
 
     Tables keep their header in every piece, code its fences; lists are cut between items, text after sentences. No word
     is lost but those of repeated running headers and footers, and page numbers. The same input gives the same chunks.
+
+    Where a section goes on in another chunk, that one begins with the last sentences, or list items, of the one before.
+    Tables and code are not repeated, and nothing is over a heading.
 
     Args:
         pages: Page number (1-based) and Markdown of each page, in order.
@@ -87,24 +129,33 @@ def chunk(
             the same.
         max_tokens: Most tokens of a chunk's text, at least 8.
         count_tokens: The embedding model's count.
+        overlap_tokens: Most tokens that a chunk repeats, at most half of ``max_tokens``.
 
     Raises:
-        ValueError: ``max_tokens`` is below 8.
+        ValueError: ``max_tokens`` is below 8, or the overlap is above its half.
     """
     if max_tokens < _LEAST_TOKENS:
         msg = f"max_tokens {max_tokens} is below {_LEAST_TOKENS}"
         raise ValueError(msg)
-    drafts = _Gatherer(title, max_tokens, count_tokens).gather(joined_blocks(pages))
-    fitting = (part for draft in drafts for part in draft.parted(max_tokens, count_tokens))
+    if not 0 <= 2 * overlap_tokens <= max_tokens:
+        msg = f"overlap_tokens {overlap_tokens} is not within half of max_tokens {max_tokens}"
+        raise ValueError(msg)
+
+    def measure(text: str) -> int:
+        return max_tokens + 1 if len(text) > _MAX_TOKEN_CHARS * max_tokens else count_tokens(text)
+
+    drafts = _Gatherer(title, max_tokens, overlap_tokens, measure).gather(joined_blocks(pages))
+    fitting = (part for draft in drafts for part in draft.parted(max_tokens, measure))
     return tuple(draft.finished(ordinal, count_tokens) for ordinal, draft in enumerate(fitting, start=1))
 
 
 class _Gatherer:
     """Fills chunks with blocks; headings wait for the text under them, so that none is left at a chunk's end."""
 
-    def __init__(self, title: str | None, max_tokens: int, count_tokens: CountTokens) -> None:
+    def __init__(self, title: str | None, max_tokens: int, overlap_tokens: int, count_tokens: CountTokens) -> None:
         self._root = (title,) if title else ()
         self._max = max_tokens
+        self._overlap = overlap_tokens
         self._count = count_tokens
         self._headings: list[tuple[int, str]] = []
         self._waiting: list[_Piece] = []
@@ -127,8 +178,20 @@ class _Gatherer:
             yield self._draft
 
     def _pieces(self, item: Placed, limit: int) -> Iterator[_Piece]:
-        for text in cut(item.block, max(limit, _LEAST_TOKENS), self._count):
-            yield _Piece(text, self._count(text), item.page_from, item.page_to)
+        block = item.block
+        if block.kind is BlockKind.CODE and limit < self._count(block.text) <= self._max:
+            # Whole, though its heading then stands alone.
+            limit = self._max
+        elif block.kind in REPEATED and self._count(block.text) > limit:
+            # Whatever part comes first in a chunk leaves room for what it repeats.
+            limit = max(limit - self._overlap - _SEAM, limit // 2)
+        head = "\n".join(block.text.split("\n", 2)[:2]) if block.kind is BlockKind.TABLE else ""
+        at = 0
+        for index, text in enumerate(cut(block, max(limit, _LEAST_TOKENS), self._count)):
+            repeated = solid_length(head) if head and index and text.startswith(head) else 0
+            end = at + solid_length(text) - repeated
+            yield _Piece(text, self._count(text), *item.span(at, end), item)
+            at = end
 
     def _put(self, pieces: list[_Piece]) -> Iterator[_Draft]:
         """Add what waits and ``pieces`` to the chunk, or begin a new one; yields the chunks that are full."""
@@ -140,6 +203,8 @@ class _Gatherer:
         path = self._path()
         if self._draft is not None and not self._takes(self._draft, group, begins):
             yield self._draft
+            if not begins:
+                group[0] = group[0].after(self._draft.pieces[-1], self._overlap, self._max, self._count)
             self._draft = None
         for piece in group:
             if self._draft is not None and not self._fits(self._draft, [piece]):

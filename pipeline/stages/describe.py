@@ -10,45 +10,53 @@ from pipeline.domain.digest import digest_of, text_digest
 from pipeline.failover.records import CallContext
 from pipeline.failover.target import Needs
 from pipeline.failover.upstream import ChatRequest, ImagePart, Message, Reply, TextPart
-from pipeline.stages.ports import ChatModel, estimate_tokens
+from pipeline.stages.fidelity import lost_words, repeated
+from pipeline.stages.ports import ChatModel, ReplyCheck, estimate_tokens
 from pipeline.stages.prompts import delimited, load_prompt
+from pipeline.stages.refusals import refusal_in
 
-__all__ = ["VERSION", "DescribeInput", "describe", "refusal_in"]
+__all__ = ["VERSION", "DescribeInput", "describe"]
 
 VERSION = 1
 
 _IMAGE_TOKENS = 2048
 """What a page of 1540 px costs on the hungrier vision models."""
 
-_REFUSAL = re.compile(
-    r"\b(i\s*('m| am)\s+(sorry|unable)|i\s+can\s?(no|')t\s+(see|view|read|access|process|assist|help)"
-    r"|(no|don't see an?) image (was|is|has been)? ?(provided|attached|uploaded)|as an ai)\b",
-    re.IGNORECASE,
-)
-_REFUSAL_MAX_CHARS = 400
+_LETTER = re.compile(r"[^\W_]")
 
 
 @dataclass(frozen=True, slots=True)
 class DescribeInput:
-    """One page to transcribe; ``text`` is its text layer where that can be believed."""
+    """One page to transcribe.
+
+    Attributes:
+        text: Its text layer where that can be believed, at least in part.
+        is_good: Whether the text layer is all that the page says in words: a transcription then has them too.
+    """
 
     page_number: int
     image: bytes = field(repr=False)
     media_type: str
     text: str = field(repr=False)
+    is_good: bool = False
 
 
-def refusal_in(text: str) -> str | None:
-    """The words by which a short answer declines the task, or None. A long answer is a transcription."""
-    if len(text) > _REFUSAL_MAX_CHARS:
-        return None
-    match = _REFUSAL.search(text)
-    return match.group(0) if match else None
+def _is_blank(text: str) -> bool:
+    return text.strip("*_`.# \t\r\n").upper() == "BLANK"
 
 
-def _unusable(reply: Reply) -> str | None:
-    refused = refusal_in(reply.text)
-    return f"the answer declines the task ({refused!r})" if refused else None
+def _gate(page: DescribeInput) -> ReplyCheck:
+    """What a transcription must not be: empty, a refusal, a circle, or without most of what the page says."""
+
+    def check(reply: Reply) -> str | None:
+        if not _LETTER.search(reply.text):
+            return "the answer holds no letter and no digit"
+        refused = refusal_in(reply.text, page.text)
+        if refused:
+            return f"the answer declines the task ({refused!r})"
+        return repeated(reply.text, page.text) or (lost_words(page.text, reply.text) if page.is_good else None)
+
+    return check
 
 
 async def describe(page: DescribeInput, vlm: ChatModel, context: CallContext) -> Answer[str]:
@@ -75,7 +83,8 @@ async def describe(page: DescribeInput, vlm: ChatModel, context: CallContext) ->
             tokens_in=estimate_tokens(prompt, anchor) + _IMAGE_TOKENS,
         ),
     )
-    answer = await vlm.chat(request, context, _unusable)
+    answer = await vlm.chat(request, context, _gate(page))
     text = answer.value.text.strip()
-    blank = text.strip("*_`. ").upper() == "BLANK"
-    return Answer("" if blank else text, answer.target, answer.position, answer.degraded, answer.tries, answer.usage)
+    return Answer(
+        "" if _is_blank(text) else text, answer.target, answer.position, answer.degraded, answer.tries, answer.usage
+    )

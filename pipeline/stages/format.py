@@ -11,18 +11,17 @@ from pipeline.domain.document import TextFormat
 from pipeline.failover.records import CallContext
 from pipeline.failover.target import Needs
 from pipeline.failover.upstream import ChatRequest, Message, Reply, TextPart
-from pipeline.stages.describe import refusal_in
+from pipeline.stages.fidelity import lost_words, repeated
 from pipeline.stages.ports import ChatModel, ReplyCheck, estimate_tokens
 from pipeline.stages.prompts import delimited, load_prompt
+from pipeline.stages.refusals import refusal_in
 
-__all__ = ["VERSION", "FormatInput", "format_page", "lost_share"]
+__all__ = ["VERSION", "FormatInput", "format_page"]
 
 VERSION = 1
 
-_WORD = re.compile(r"\w{3,}")
 _FENCE = re.compile(r"\A```(?:markdown|md)?[ \t]*\n(.*)\n```\Z", re.DOTALL)
-_MIN_WORDS = 20
-_MAX_LOST = 0.5
+_LETTER = re.compile(r"[^\W_]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,21 +35,17 @@ class FormatInput:
     text_format: TextFormat = TextFormat.PLAIN
 
 
-def lost_share(source: str, result: str) -> float:
-    """The share of the source's distinct words (three letters or more) that the result no longer has; 0 to 1."""
-    words = set(_WORD.findall(source.casefold()))
-    if len(words) < _MIN_WORDS:
-        return 0.0
-    return 1 - len(words & set(_WORD.findall(result.casefold()))) / len(words)
+def _gate(source: str) -> ReplyCheck:
+    """What a page's Markdown must not be: empty, a refusal, a circle, or without most of the page's words."""
 
-
-def _keeps(source: str) -> ReplyCheck:
     def check(reply: Reply) -> str | None:
-        refused = refusal_in(reply.text)
+        markdown = _unfenced(reply.text)
+        if not _LETTER.search(markdown):
+            return "the answer holds no letter and no digit"
+        refused = refusal_in(markdown, source)
         if refused:
             return f"the answer declines the task ({refused!r})"
-        lost = lost_share(source, reply.text)
-        return f"the answer lost {lost:.0%} of the page's words" if lost > _MAX_LOST else None
+        return repeated(markdown, source) or lost_words(source, markdown)
 
     return check
 
@@ -89,7 +84,7 @@ async def format_page(page: FormatInput, llm: ChatModel, context: CallContext) -
         input_digest=digest_of(text_digest(material)),
         needs=Needs(tokens_in=estimate_tokens(prompt, material), tokens_out=estimate_tokens(source)),
     )
-    answer = await llm.chat(request, context, _keeps(source))
+    answer = await llm.chat(request, context, _gate(source))
     return Answer(
         _unfenced(answer.value.text), answer.target, answer.position, answer.degraded, answer.tries, answer.usage
     )

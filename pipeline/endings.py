@@ -125,6 +125,7 @@ class Endings:
         def write(session: Session, run: Run) -> bool:
             if not finish_unit(session, unit, done.result):
                 return False
+            add_rejections(session, unit, done.result.rejecting)
             work_of(unit.stage, self.shop).store(session, run, unit, done)
             note_progress(session, run.id)
             return True
@@ -164,25 +165,25 @@ class Endings:
         detail = f"{type(error).__name__} inside Tidegate; see the worker's log"
         self._fail(unit, Failure(FailureKind.INTERNAL.value, detail), calls)
 
-    def _fail(self, unit: Claimed, failure: Failure, calls: int) -> None:
+    def _fail(self, unit: Claimed, failure: Failure, calls: int, rejecting: frozenset[str] = frozenset()) -> None:
         def write(session: Session, run: Run) -> bool:
             if not fail_unit(session, unit, failure, calls):
                 return False
+            add_rejections(session, unit, rejecting)
             note_progress(session, run.id)
             return True
 
         self._ended(unit, self._end(unit, write), "failed", f"{failure.kind}: {failure.detail}")
 
     def _exhausted(self, unit: Claimed, error: ChainExhausted) -> None:
-        calls = calls_with_content(error.tries)
+        calls, rejecting = calls_with_content(error.tries), rejecting_targets(error.tries)
         if not error.retryable:
-            self._fail(unit, _rejected_everywhere(error), calls)
+            self._fail(unit, _rejected_everywhere(error), calls, rejecting)
             return
         if unit.calls + calls >= self.policy.max_calls:
             detail = f"{unit.calls + calls} calls returned content, none an answer"
-            self._fail(unit, Failure("max_calls", detail), calls)
+            self._fail(unit, Failure("max_calls", detail), calls, rejecting)
             return
-        rejecting = rejecting_targets(error.tries)
 
         def write(session: Session, run: Run) -> bool:
             if not park_unit(session, unit, _resume_at(error), calls):

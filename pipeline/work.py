@@ -27,9 +27,10 @@ from pipeline.advance import (
 )
 from pipeline.documents import sandbox
 from pipeline.domain.call import Answer, TryRecord
-from pipeline.domain.document import Chunk, Cues, Limits, ParsedDocument, TextFormat
+from pipeline.domain.document import Chunk, Cues, Limits, ParsedDocument, TextFormat, TextQuality
 from pipeline.domain.errors import RejectedInput, ResultGone
 from pipeline.domain.unit import Stage
+from pipeline.failover.call import rejecting_targets
 from pipeline.failover.records import CallContext
 from pipeline.stages.chunk import chunk
 from pipeline.stages.describe import DescribeInput, describe
@@ -159,6 +160,7 @@ def _answered(answer: Answer[Any], output: dict[str, Any] | None) -> Result:
         answered_by=answer.target,
         degraded=answer.degraded,
         calls=calls_with_content(answer.tries),
+        rejecting=rejecting_targets(answer.tries),
     )
 
 
@@ -235,12 +237,14 @@ class _Describe:
     def _job(self, session: Session, run: Run, unit: Claimed, image_digest: str, page: Any) -> Job:
         context = self.shop.context(session, run, unit)
         number, media_type = page.number, page.image_media_type or "image/jpeg"
+        # Only a page's own text layer is what its picture says; Markdown may stand beside a picture in the text.
+        is_good = page.text_quality == TextQuality.GOOD and page.text_format == TextFormat.PLAIN
         text = anchor(page)
 
         async def work() -> list[Done]:
             image = self.shop.blobs.read(image_digest)
             answer = await describe(
-                DescribeInput(page_number=number, image=image, media_type=media_type, text=text),
+                DescribeInput(page_number=number, image=image, media_type=media_type, text=text, is_good=is_good),
                 self.shop.models.vlm,
                 context,
             )

@@ -70,6 +70,7 @@ class Result:
         output: Kept on the row, for reuse by digest; None where the result lives in other tables.
         calls: Calls of this lease that returned content.
         digest: The input's digest, where it was not known when the unit was made.
+        rejecting: Targets that rejected the input before another one took it.
     """
 
     output: dict[str, Any] | None = None
@@ -77,6 +78,7 @@ class Result:
     degraded: bool = False
     calls: int = 0
     digest: str | None = None
+    rejecting: frozenset[str] = frozenset()
 
 
 Moment = datetime | ColumnElement[datetime]

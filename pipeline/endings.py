@@ -107,12 +107,18 @@ class Endings:
     patience: Patience
     meanwhile: Callable[[], None] = lambda: None
 
-    def given_back(self, units: Sequence[Claimed], why: str = "") -> None:
-        """Units were not done, through no fault of theirs: they are pending again, without a mark against them."""
+    def given_back(self, units: Sequence[Claimed], why: str = "", *, after_s: float = 0.0) -> None:
+        """Units were not done, through no fault of theirs: they are pending again, without a mark against them.
+
+        Args:
+            why: What kept them from being done, for the slice's report.
+            after_s: How long they wait before they are handed out again.
+        """
+        not_before = seconds_from_now(after_s) if after_s else None
 
         def write() -> int:
             with self.sessions.begin() as session:
-                return give_back(session, units)
+                return give_back(session, units, not_before=not_before)
 
         count = self.patience.outlast(write, self.meanwhile)
         self.report.counts["given_back"] += count

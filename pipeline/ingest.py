@@ -32,6 +32,8 @@ from pipeline.work import Done, Job, Workshop, work_of
 
 __all__ = ["ChainWatch", "Ingest"]
 
+_PUT_OFF_S = 15.0
+"""How long units wait that a service kept from being done: a full disk would be written to at every look otherwise."""
 _RENEW_AGAIN_S = 1.0
 """After a renewal that failed: the lease may be running out while Postgres comes back."""
 
@@ -310,7 +312,7 @@ class Ingest:
             endings.report.made_work = True
         except ServiceUnavailable as error:
             # Not handed out again at once, or a service that is away would be asked as fast as we can.
-            endings.given_back(units, error.fact)
+            endings.given_back(units, error.fact, after_s=_PUT_OFF_S)
             return error
         except Exception as error:
             for unit in units:

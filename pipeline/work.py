@@ -32,9 +32,9 @@ from pipeline.domain.errors import RejectedInput, ResultGone
 from pipeline.domain.unit import Stage
 from pipeline.failover.call import rejecting_targets
 from pipeline.failover.records import CallContext
-from pipeline.stages.chunk import chunk
+from pipeline.stages.chunk import cautious, chunk
 from pipeline.stages.describe import DescribeInput, describe
-from pipeline.stages.embed import embed, embedding_text
+from pipeline.stages.embed import embed
 from pipeline.stages.format import FormatInput, format_page
 from pipeline.stages.parse import parse
 from pipeline.stages.ports import ChatModel, EmbeddingModel
@@ -290,10 +290,16 @@ class _Chunk:
     def load(self, session: Session, run: Run, units: Sequence[Claimed]) -> list[Job]:
         title = session.get_one(Document, run.document_id).title
         pages = [(text.number, text.text) for text in page_texts(session, run.id) if text.text.strip()]
-        max_tokens = run.recipe["stages"][Stage.CHUNK.value]["max_tokens"]
+        stage = run.recipe["stages"][Stage.CHUNK.value]
 
         def work() -> list[Done]:
-            chunks = chunk(pages, title=title, max_tokens=max_tokens, count_tokens=self.shop.count_tokens)
+            chunks = chunk(
+                pages,
+                title=title,
+                max_tokens=stage["max_tokens"],
+                overlap_tokens=stage["overlap_tokens"],
+                count_tokens=cautious(self.shop.count_tokens, stage.get("token_factor", 1)),
+            )
             return [Done(Result(), chunks)]
 
         return [Job((unit,), cpu=work) for unit in units]
@@ -346,7 +352,7 @@ class _Embed:
     def load(self, session: Session, run: Run, units: Sequence[Claimed]) -> list[Job]:
         """One job for the whole slice: embedders are asked for a batch at a time."""
         rows = {row.ordinal: row for row in chunks_of(session, run.id, [unit.ordinal for unit in units])}
-        texts = [embedding_text(rows[u.ordinal].text, rows[u.ordinal].heading, rows[u.ordinal].context) for u in units]
+        texts = [text_to_embed(run, rows[unit.ordinal]) for unit in units]
         chunk_ids = [rows[unit.ordinal].id for unit in units]
         context = self.shop.context(session, run, units[0])
         embedder = self.shop.embedder_for(session, run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from pipeline.store.workers import beat, forget_worker, fresh_workers
 __all__ = ["HEARTBEAT_S", "Identity", "heartbeats"]
 
 HEARTBEAT_S = 5.0
+_LOOK_S = 0.2
+"""Between two looks whether the process drains: a fraction of the shortest grace period that anybody gives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,7 @@ class _Heart:
     metrics: Metrics
     on_fleet: Callable[[int], None]
     is_well: Callable[[], bool]
+    is_draining: Callable[[], bool]
     _trouble: str = ""
 
     def beat(self) -> None:
@@ -62,6 +66,7 @@ class _Heart:
                 queues=identity.queues,
                 slots=identity.slots,
                 cpu_slots=identity.cpu_slots,
+                draining=self.is_draining(),
             )
             fleet = sum(worker.role == identity.role for worker in fresh_workers(session))
         self.on_fleet(fleet)
@@ -69,7 +74,7 @@ class _Heart:
 
     def keep(self, ended: threading.Event) -> None:
         """Beat until ``ended``; each trouble is logged once for as long as it lasts."""
-        while not ended.wait(HEARTBEAT_S):
+        while not self._wait(ended):
             try:
                 if self.is_well():
                     self.beat()
@@ -81,6 +86,14 @@ class _Heart:
             except Exception:
                 # A bug here must not make a working process look dead for ever.
                 get_logger("heartbeat").exception("heartbeat.failed")
+
+    def _wait(self, ended: threading.Event) -> bool:
+        """True at the end; False when a beat is due, which the first moment of a drain is too."""
+        was_draining, due = self.is_draining(), time.monotonic() + HEARTBEAT_S
+        while time.monotonic() < due and self.is_draining() is was_draining:
+            if ended.wait(_LOOK_S):
+                return True
+        return False
 
     def _say(self, event: str, error: str) -> None:
         if self._trouble != event:
@@ -96,17 +109,19 @@ def heartbeats(
     *,
     on_fleet: Callable[[int], None] = lambda _: None,
     is_well: Callable[[], bool] = lambda: True,
+    is_draining: Callable[[], bool] = lambda: False,
 ) -> Iterator[None]:
     """Keep a process's row fresh while the block runs; the first beat is written before it.
 
     Args:
         on_fleet: Told how many processes of this role there are, at each beat.
         is_well: Whether the process does its work; while it hangs, its row is left to grow old.
+        is_draining: Whether it was told to end; that is written at once.
 
     Raises:
         ServiceUnavailable: Postgres is away at the start. Later it is only logged, once an outage.
     """
-    heart, ended = _Heart(sessions, identity, metrics, on_fleet, is_well), threading.Event()
+    heart, ended = _Heart(sessions, identity, metrics, on_fleet, is_well, is_draining), threading.Event()
     heart.beat()
     thread = threading.Thread(target=heart.keep, args=(ended,), name="tidegate-heartbeat", daemon=True)
     thread.start()

@@ -116,6 +116,7 @@ def run_worker(settings: Settings, queues: Sequence[str] | None = None, threads:
                     identity,
                     metrics,
                     on_fleet=lambda size: setattr(ingester.calls.fleet, "size", size),
+                    is_draining=stopping.is_set,
                 ),
             ):
                 work(container.app, ingester.tasks, identity.name, identity.queues, threads)

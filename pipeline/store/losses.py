@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from pipeline.domain.call import Outcome
 from pipeline.domain.unit import Stage, UnitState
 from pipeline.store.moves import move_units, rows_changed
-from pipeline.store.schema import Attempt, Unit
+from pipeline.store.schema import Attempt, Unit, Worker
 from pipeline.store.units import Claimed, held_by
 
 __all__ = ["LostLease", "expired_runs", "holds_leases", "lose_lease", "lose_leases", "release_leases", "runs_held_by"]
@@ -85,12 +85,21 @@ def _lose(session: Session, which: Sequence[ColumnElement[bool]], max_lost: int,
         .order_by(Unit.id)
         .with_for_update(skip_locked=True)
     ).all()
-    poison = [row.id for row in rows if row.lost_leases + 1 >= max_lost]
-    again = [row.id for row in rows if row.lost_leases + 1 < max_lost]
+    drained = _draining(session, {row.leased_by for row in rows})
+    spared = [row.id for row in rows if row.leased_by in drained]
+    marked = [row for row in rows if row.leased_by not in drained]
+    poison = [row.id for row in marked if row.lost_leases + 1 >= max_lost]
+    again = [row.id for row in marked if row.lost_leases + 1 < max_lost]
     mark = {"lost_leases": Unit.lost_leases + 1}
     detail = f"its worker died {max_lost} times while it worked on it"
-    failed = move_units(UnitState.FAILED, Unit.id.in_(poison), failure_kind="poison", failure_detail=detail, **mark)
-    for ids, statement in ((poison, failed), (again, move_units(UnitState.PENDING, Unit.id.in_(again), **mark))):
+    for ids, statement in (
+        (spared, move_units(UnitState.PENDING, Unit.id.in_(spared))),
+        (again, move_units(UnitState.PENDING, Unit.id.in_(again), **mark)),
+        (
+            poison,
+            move_units(UnitState.FAILED, Unit.id.in_(poison), failure_kind="poison", failure_detail=detail, **mark),
+        ),
+    ):
         if ids:
             rows_changed(session, statement)
     _record(session, rows, cause)
@@ -103,6 +112,11 @@ def _lose(session: Session, which: Sequence[ColumnElement[bool]], max_lost: int,
         )
         for row in rows
     ]
+
+
+def _draining(session: Session, workers: set[str | None]) -> set[str]:
+    """Those that had been told to end: a deploy whose patience was too short is no mark against a unit."""
+    return set(session.scalars(select(Worker.id).where(Worker.id.in_(workers - {None}), Worker.draining)))
 
 
 def _record(session: Session, rows: Sequence[Any], cause: str) -> None:

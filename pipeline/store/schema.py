@@ -455,6 +455,7 @@ class Worker(Base):
     """One row a process: the fleet's size and the beat's pulse are read here.
 
     ``cpu_slots``: of its slots, those for slices that burn CPU (queue parse).
+    ``draining``: it was told to end; what it holds when it is killed for being slow is no mark against that.
     """
 
     __tablename__ = "worker"
@@ -467,5 +468,6 @@ class Worker(Base):
     queues: Mapped[list[str]] = mapped_column(server_default=sql("'{}'"))
     slots: Mapped[int] = mapped_column(server_default=sql("0"))
     cpu_slots: Mapped[int] = mapped_column(server_default=sql("0"))
+    draining: Mapped[bool] = mapped_column(server_default=sql("false"))
     started_at: Mapped[datetime] = mapped_column(server_default=_NOW)
     heartbeat_at: Mapped[datetime] = mapped_column(server_default=_NOW)

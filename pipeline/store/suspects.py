@@ -22,6 +22,7 @@ _WAITING = """
     from unit join run on run.id = unit.run_id
     where unit.stage = any(:stages) and unit.state = 'pending' and unit.lost_leases > 0
       and (unit.dispatched_at is null or unit.dispatched_at < now() - make_interval(secs => :ttl_s))
+      and (unit.resume_at is null or unit.resume_at <= now())
       and run.state in ('queued', 'running')
 """
 

@@ -305,8 +305,13 @@ def add_rejections(session: Session, unit: Claimed, targets: Iterable[str]) -> N
         )
 
 
-def give_back(session: Session, units: Sequence[Claimed]) -> int:
-    """Return unfinished units to the pending ones, without a mark against them (drain, full target, shutdown)."""
+def give_back(session: Session, units: Sequence[Claimed], *, not_before: Moment | None = None) -> int:
+    """Return unfinished units to the pending ones, without a mark against them (drain, full target, shutdown).
+
+    Args:
+        not_before: When they may be handed out again; None for at once.
+    """
     if not units:
         return 0
-    return rows_changed(session, move_units(UnitState.PENDING, or_(*[held_by(unit) for unit in units])))
+    held = or_(*[held_by(unit) for unit in units])
+    return rows_changed(session, move_units(UnitState.PENDING, held, resume_at=not_before))

@@ -125,7 +125,7 @@ _READY = text(
         from (
             select id, run_id, ordinal, priority, queued_at from unit
             where stage = :stage and collection_id = collection.id and state = 'pending' and dispatched_at is null
-              and lost_leases = 0
+              and lost_leases = 0 and (resume_at is null or resume_at <= now())
             order by priority desc, queued_at, id
             limit :most
         ) unit

@@ -38,14 +38,16 @@ def beat(
     queues: Sequence[str] = (),
     slots: int = 0,
     cpu_slots: int = 0,
+    draining: bool = False,
 ) -> None:
     """Say that a process is alive; its first call makes its row.
 
     Args:
         slots: Slices that it carries out at once.
         cpu_slots: Of these, slices of the queue parse.
+        draining: It was told to end, and takes nothing more.
     """
-    work = {"slots": slots, "cpu_slots": cpu_slots}
+    work = {"slots": slots, "cpu_slots": cpu_slots, "draining": draining}
     statement = insert(Worker).values(id=worker_id, role=role, host=host, pid=pid, queues=list(queues), **work)
     session.execute(statement.on_conflict_do_update(index_elements=["id"], set_={"heartbeat_at": func.now(), **work}))
 
@@ -111,6 +113,6 @@ def slots_by_queue(session: Session) -> dict[Queue, int]:
     slots = dict.fromkeys(Queue, 0)
     for worker in fresh_workers(session):
         for queue in Queue:
-            if queue.value in worker.queues:
+            if queue.value in worker.queues and not worker.draining:
                 slots[queue] += worker.cpu_slots if queue is Queue.PARSE else worker.slots
     return slots

@@ -359,6 +359,7 @@ class Stack:
             for sql in (
                 "update attempt set started_at = started_at - make_interval(secs => :s) where outcome = 'running'",
                 "update unit set dispatched_at = dispatched_at - make_interval(secs => :s) where state = 'pending'",
+                "update unit set resume_at = resume_at - make_interval(secs => :s) where state = 'pending'",
                 "update worker set heartbeat_at = heartbeat_at - make_interval(secs => :s) where id = any(:dead)",
             ):
                 session.execute(text(sql), {"s": seconds, "dead": dead})

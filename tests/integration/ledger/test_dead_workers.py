@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from sqlalchemy import func, select, update
 
+from pipeline.domain.unit import Queue, Stage, UnitState
 from pipeline.reconcile import ReconcilePolicy, reconcile
-from pipeline.store.schema import Unit, Worker
-from pipeline.store.units import seconds_from_now
-from pipeline.store.workers import beat
+from pipeline.store.runs import lock_running
+from pipeline.store.schema import Attempt, Unit, Worker
+from pipeline.store.units import claim_units, seconds_from_now
+from pipeline.store.workers import beat, slots_by_queue
 from tests.integration.ledger.harness import Harness
 
 
@@ -62,3 +65,29 @@ def test_a_message_that_living_workers_may_hold_is_waited_for(harness: Harness, 
     assert forgotten(harness) == 0
     with harness.sessions() as session:
         assert session.scalar(select(func.count(Unit.dispatched_at))) == 1
+
+
+@pytest.mark.parametrize("draining", [False, True])
+def test_what_a_worker_held_that_was_killed_for_draining_too_slowly_is_no_mark_against_it(
+    harness: Harness, handed_out: int, draining: bool
+) -> None:
+    with harness.sessions.begin() as session:
+        beat(session, "worker-1", role="worker", host="here", pid=3, queues=["parse"], draining=draining)
+        assert lock_running(session, handed_out)
+        claim_units(session, handed_out, Stage.PARSE, [0], token=uuid4(), worker="worker-1", lease_s=30)
+    with harness.sessions.begin() as session:
+        session.execute(update(Unit).values(lease_expires_at=seconds_from_now(-1)))
+    done = reconcile(harness.sessions, harness.blobs, harness.watch, ReconcilePolicy(unit=harness.unit))
+    assert done is not None
+    assert done.expired == 1
+    (unit,) = harness.units(handed_out)
+    assert (unit.state, unit.lost_leases) == (UnitState.PENDING, int(not draining))
+    with harness.sessions() as session:
+        assert session.scalars(select(Attempt.outcome)).all() == ["lost"], "history has it either way"
+
+
+def test_a_worker_that_drains_is_sent_nothing_more(harness: Harness, handed_out: int) -> None:
+    with harness.sessions.begin() as session:
+        before = slots_by_queue(session)[Queue.PARSE]
+        beat(session, "parse-2", role="worker", host="here", pid=2, queues=["parse"], cpu_slots=4, draining=True)
+        assert slots_by_queue(session)[Queue.PARSE] == before - 4

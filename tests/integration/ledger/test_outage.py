@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import delete, event
+from sqlalchemy import delete, event, func, update
 from sqlalchemy.orm import Session
 
 from pipeline.domain.errors import ServiceUnavailable
@@ -17,7 +17,7 @@ from pipeline.domain.run import RunState
 from pipeline.domain.unit import Stage, UnitState
 from pipeline.endings import SliceReport
 from pipeline.store.patience import Patience
-from pipeline.store.schema import Page
+from pipeline.store.schema import Page, Unit
 from pipeline.store.session import Sessions
 from tests.integration.ledger.harness import Harness, exhausted
 
@@ -138,6 +138,9 @@ def test_a_service_that_a_job_needs_gives_its_units_back_without_a_mark(
         carry_out(harness, outage, Stage.FORMAT, run_id)()
     (unit,) = harness.units(run_id, Stage.FORMAT)
     assert (unit.state, unit.lost_leases, unit.leased_by) == (UnitState.PENDING, 0, None)
+    assert harness.dispatch() == [], "a service that is away is not asked as fast as we can"
+    with harness.sessions.begin() as session:
+        session.execute(update(Unit).where(Unit.resume_at.is_not(None)).values(resume_at=func.now()))
     harness.drive()
     assert harness.run(run_id).state == RunState.DONE
 

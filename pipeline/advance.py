@@ -25,7 +25,7 @@ from pipeline.stages.retrieve import NEIGHBOUR_CHARS, RetrieveInput, parse_cues
 from pipeline.store.chunks import chunks_of, insert_chunks, neighbours, reuse_vectors, set_cues, vector_source
 from pipeline.store.pages import copy_pages, first_failed_page, page_texts, pages_of
 from pipeline.store.runs import move_run, open_units, park_run, single_unit_states, soonest_resume, telling_failure
-from pipeline.store.schema import Document, Page, Run
+from pipeline.store.schema import ChunkRow, Document, Page, Run
 from pipeline.store.session import Session
 from pipeline.store.units import NewUnit, create_units, is_redone, mark_reused, reuse_units
 
@@ -42,6 +42,7 @@ __all__ = [
     "reuse_known",
     "settle",
     "take_over_parse",
+    "text_to_embed",
 ]
 
 PAGE_STAGES = (Stage.DESCRIBE, Stage.FORMAT)
@@ -173,11 +174,17 @@ def after_retrieve(session: Session, run: Run, ordinals: Sequence[int]) -> None:
 
 def _make_embed(session: Session, run: Run, ordinals: Sequence[int]) -> None:
     units = [
-        NewUnit(chunk.ordinal, text_digest(embedding_text(chunk.text, chunk.heading, chunk.context)))
-        for chunk in chunks_of(session, run.id, ordinals)
+        NewUnit(chunk.ordinal, text_digest(text_to_embed(run, chunk))) for chunk in chunks_of(session, run.id, ordinals)
     ]
     if create_units(session, run, Stage.EMBED, units):
         reuse_known(session, run, Stage.EMBED)
+
+
+def text_to_embed(run: Run, chunk: ChunkRow) -> str:
+    """What a chunk's vector is made of, no longer than its model takes."""
+    most = run.recipe["stages"][Stage.EMBED.value].get("max_input_tokens")
+    room = None if most is None else most - chunk.tokens
+    return embedding_text(chunk.text, chunk.heading, chunk.context, room)
 
 
 def reuse_known(session: Session, run: Run, stage: Stage, held: Sequence[int] = ()) -> set[int]:

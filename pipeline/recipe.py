@@ -48,6 +48,8 @@ def build_recipe(
     max_tokens: int,
     overlap_tokens: int,
     on_page_failure: str,
+    token_factor: float = 1.0,
+    max_input_tokens: int | None = None,
 ) -> Recipe:
     """Put a recipe together.
 
@@ -55,6 +57,8 @@ def build_recipe(
         models: The primary model and its params for each model stage (fallbacks don't change what is wanted).
         max_tokens: A chunk's greatest length as the embedding model counts.
         on_page_failure: ``fail`` or ``keep``.
+        token_factor: What the tokens that are counted are multiplied by, where the model's own can't be.
+        max_input_tokens: Most that the embedding model takes at once; None for no bound.
     """
     stages: dict[str, dict[str, Any]] = {
         Stage.PARSE.value: {
@@ -66,9 +70,19 @@ def build_recipe(
         },
         Stage.DESCRIBE.value: {"version": describe.VERSION, "prompt": prompt_digest("describe")},
         Stage.FORMAT.value: {"version": format_stage.VERSION, "prompt": prompt_digest("format")},
-        Stage.CHUNK.value: {"version": chunk.VERSION, "max_tokens": max_tokens, "overlap_tokens": overlap_tokens},
+        Stage.CHUNK.value: {
+            "version": chunk.VERSION,
+            "max_tokens": max_tokens,
+            "overlap_tokens": overlap_tokens,
+            "token_factor": token_factor,
+        },
         Stage.RETRIEVE.value: {"version": retrieve.VERSION, "prompt": prompt_digest("retrieve")},
-        Stage.EMBED.value: {"version": embed.VERSION, "model": space.model, "dim": space.dim},
+        Stage.EMBED.value: {
+            "version": embed.VERSION,
+            "model": space.model,
+            "dim": space.dim,
+            "max_input_tokens": max_input_tokens,
+        },
     }
     for stage in (Stage.DESCRIBE, Stage.FORMAT, Stage.RETRIEVE):
         stages[stage.value] |= {"when": whens[stage].value, "model": dict(models[stage])}

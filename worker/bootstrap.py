@@ -117,9 +117,12 @@ class Container:
 
     def recipe_for(self, collection: str) -> Recipe:
         """What documents of a collection are processed under, as the configuration stands now."""
+        from pipeline.config.builtin import LOCAL_MODELS
         from pipeline.recipe import build_recipe
+        from pipeline.stages.embed import USUAL_WINDOW
 
         own = self.config.collection(collection)
+        named = self.config.kb.embedder
         embedder = self.chains.chain("embedder").primary
         # A chunk longer than the model reads would be cut silently.
         longest = min(own.chunk.max_tokens, embedder.context_window or own.chunk.max_tokens)
@@ -134,6 +137,8 @@ class Container:
             max_tokens=longest,
             overlap_tokens=min(own.chunk.overlap_tokens, longest // 2),
             on_page_failure=self.config.ingest.on_page_failure,
+            token_factor=1.0 if named is None or named.model in LOCAL_MODELS else named.token_factor,
+            max_input_tokens=embedder.context_window or max(USUAL_WINDOW, longest),
         )
 
     @property

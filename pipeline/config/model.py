@@ -258,10 +258,12 @@ class EmbedderConfig(TargetKeys):
 
     Attributes:
         dim: Width of its vectors; above 4,000 no index holds them.
+        token_factor: How many tokens it makes of what the built-in tokenizer makes one of, at most.
     """
 
     model: str = Field(min_length=1, description="name the embedding model as litellm does, like openai/bge-m3")
     dim: int = Field(ge=1, description="give the width of the model's vectors, like 1024")
+    token_factor: float = Field(default=1.25, ge=1, le=8)
     fallbacks: tuple[ReplicaConfig, ...] = ()
 
     @field_validator("model")

@@ -24,6 +24,7 @@ from pipeline.advance import (
     format_source,
     parse_digest,
     retrieve_inputs,
+    text_to_embed,
 )
 from pipeline.documents import sandbox
 from pipeline.domain.call import Answer, TryRecord

@@ -1,7 +1,8 @@
 """The words that text search indexes and asks for.
 
 Words are cut here and not by Postgres' parser, which takes ``a/b`` for a file name and knows nothing of scripts
-without spaces: runs of those become overlapping pairs of characters (bigrams), on both sides.
+without spaces: runs of those become overlapping pairs of characters (bigrams), on both sides. What is indexed has the
+pairs over a space or a line's end as well: scans, PDFs and Korean writers put those anywhere, also inside a word.
 
 What is indexed is each word twice: as it stands (``simple``) and stemmed (``english``). Documents of one installation
 mix languages, and nothing says reliably which one a chunk is in. Foreign words go through the English stemmer on both
@@ -45,13 +46,41 @@ _SPACELESS: tuple[tuple[int, int], ...] = (
 _Terms = str | ColumnElement[str]
 
 
-class _WordChars(dict[int, int]):
-    """``str.translate``'s table: letters, marks and digits stay, the rest becomes a space. Filled as it is asked."""
+_SIGN = "\x1f"
 
-    def __missing__(self, code: int) -> int:
-        kept = code if unicodedata.category(chr(code))[0] in "LMN" else 0x20
+# Marks that some writers set and others don't: Hebrew points, Arabic vowels and the line that stretches a word, and
+# which shape of a character is meant.
+_UNSAID: tuple[tuple[int, int], ...] = (
+    (0x0591, 0x05BD),
+    (0x05BF, 0x05C7),
+    (0x0610, 0x061A),
+    (0x0640, 0x0640),
+    (0x064B, 0x065F),
+    (0x0670, 0x0670),
+    (0xFE00, 0xFE0F),
+    (0xE0100, 0xE01EF),
+)
+
+
+class _WordChars(dict[int, int | None]):
+    """``str.translate``'s table: letters, marks, digits and spaces stay, signs part. Filled as it is asked.
+
+    What nobody sees (joiners, soft hyphens, directions) goes.
+    """
+
+    def __missing__(self, code: int) -> int | None:
+        kept = self._of(code)
         self[code] = kept
         return kept
+
+    @staticmethod
+    def _of(code: int) -> int | None:
+        category = unicodedata.category(chr(code))
+        if category == "Cf" or any(low <= code <= high for low, high in _UNSAID):
+            return None
+        if category[0] in "LMN":
+            return code
+        return 0x20 if chr(code).isspace() else ord(_SIGN)
 
 
 _WORD_CHARS = _WordChars()
@@ -101,15 +130,24 @@ def _weighted(terms: _Terms, weight: str) -> ColumnElement[Any]:
 
 def _terms(text: str, *, single: bool) -> Iterator[str]:
     folded = unicodedata.normalize("NFKC", text).casefold().translate(_WORD_CHARS)
-    for word in folded.split():
-        for spaceless, group in groupby(word, _is_spaceless):
-            run = "".join(group)
-            if not spaceless:
-                yield run[:_MAX_WORD_CHARS]
-                continue
-            if single or len(run) == 1:
-                yield from run
-            yield from (first + second for first, second in pairwise(run))
+    for phrase in folded.split(_SIGN):
+        before = ""
+        for word in phrase.split():
+            if single and before and _is_spaceless(before) and _is_spaceless(word[0]):
+                yield before + word[0]
+            before = word[-1]
+            yield from _word_terms(word, single=single)
+
+
+def _word_terms(word: str, *, single: bool) -> Iterator[str]:
+    for spaceless, group in groupby(word, _is_spaceless):
+        run = "".join(group)
+        if not spaceless:
+            yield run[:_MAX_WORD_CHARS]
+            continue
+        if single or len(run) == 1:
+            yield from run
+        yield from (first + second for first, second in pairwise(run))
 
 
 def _is_spaceless(char: str) -> bool:

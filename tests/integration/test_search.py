@@ -36,7 +36,12 @@ def test_words_are_found_by_their_stems_and_the_fullest_match_comes_first(seed: 
     [
         ("東京都の水道料金は毎月変わります", "水道料金"),
         ("這是一份關於潮汐的報告", "潮汐"),
+        ("值班人员记录水\n位。", "水位"),
+        ("關閉水 閘後報告", "水閘"),
+        ("適用除外の手続き", "除外"),
         ("적립 제외 대상 안내", "제외 대상"),
+        ("적립 제외 대상 안내", "제외대상"),
+        ("العَرَبِيَّة الفصحى", "العربية"),
         ("ราคาน้ำมันวันนี้", "น้ำมัน"),
         ("Die Straße ist gesperrt", "STRASSE"),
         ("Les données ont été publiées", "données publiées"),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["Family", "family_of"]
+__all__ = ["ARCHIVES", "Family", "family_of"]
 
 CSV = "text/csv"
+DOC = "application/msword"
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 EML = "message/rfc822"
 # A password-protected Office file: an OLE container around an encrypted package.
@@ -16,17 +17,25 @@ HTML = "text/html"
 JSON = "application/json"
 JSONL = "application/x-ndjson"
 MARKDOWN = "text/markdown"
+MSG = "application/vnd.ms-outlook"
 ODP = "application/vnd.oasis.opendocument.presentation"
 ODS = "application/vnd.oasis.opendocument.spreadsheet"
 ODT = "application/vnd.oasis.opendocument.text"
 PDF = "application/pdf"
 PLAIN = "text/plain"
+PPT = "application/vnd.ms-powerpoint"
 PPTX = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
 RTF = "application/rtf"
+# Compressed ones included.
+TAR = "application/x-tar"
 TSV = "text/tab-separated-values"
+XLS = "application/vnd.ms-excel"
 XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 XML = "application/xml"
 ZIP = "application/zip"
+
+ARCHIVES: dict[str, str] = {ZIP: "a ZIP archive", TAR: "a tar archive"}
+"""What no reader takes, but what is in it; in words."""
 
 
 class Family(StrEnum):
@@ -57,10 +66,10 @@ _FAMILIES: dict[str, Family] = {
     EML: Family.OFFICE,
     HTML: Family.OFFICE,
     XML: Family.OFFICE,
-    "application/msword": Family.OFFICE,
-    "application/vnd.ms-excel": Family.OFFICE,
-    "application/vnd.ms-powerpoint": Family.OFFICE,
-    "application/vnd.ms-outlook": Family.OFFICE,
+    DOC: Family.OFFICE,
+    XLS: Family.OFFICE,
+    PPT: Family.OFFICE,
+    MSG: Family.OFFICE,
     # Read by nobody, but an office file all the same: its reader says that it needs a password.
     ENCRYPTED_OFFICE: Family.OFFICE,
     PLAIN: Family.TEXT,

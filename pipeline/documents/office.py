@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
-import io
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from contextlib import nullcontext
 from typing import Any, cast
 
 import kreuzberg
-from PIL import Image
 
 from pipeline.documents import media
 from pipeline.documents.entities import keep_entities, restore_entities
@@ -20,62 +15,30 @@ from pipeline.documents.job import Event, Job
 from pipeline.documents.limits import check_archive, check_markup
 from pipeline.documents.mail import read_mail
 from pipeline.documents.markup import read_html, read_xml
+from pipeline.documents.package import Package
 from pipeline.documents.pages import first_heading, image_page, number_pages, text_page
-from pipeline.documents.raster import Sink, fit, is_blank
+from pipeline.documents.pictures import REFERENCE, Pictures
+from pipeline.documents.raster import Sink
+from pipeline.documents.rtf import take_pictures
 from pipeline.documents.sections import sections
-from pipeline.domain.document import PageFile, ParsedPage, TextFormat
+from pipeline.documents.slides import odp_slides, pptx_notes
+from pipeline.documents.text import table_rows
+from pipeline.domain.document import ParsedPage, TextFormat
 from pipeline.domain.errors import RejectedInput
 from pipeline.domain.text import safe_text
 
 __all__ = ["read"]
 
 _ARCHIVES = frozenset({media.DOCX, media.PPTX, media.XLSX, media.ODT, media.ODS, media.ODP, media.EPUB})
+_SHEETS = frozenset({media.XLSX, media.XLS, media.ODS})
 _SLIDE_MARK = "TIDEGATESLIDE"
 _SLIDE = re.compile(rf"^{_SLIDE_MARK}(\d+)$\n?", re.MULTILINE)
-# "\!" before "[" is how slides come: their images are escaped as if they were text.
-_IMAGE = re.compile(r"\\?!\[((?:[^\]\\]|\\.)*)\]\(([^()\s]*(?:\([^()\s]*\)[^()\s]*)*)\)")
-_NUMBERED = re.compile(r"image_(\d+)\.\w+$")
+_PICTURE_MARK = "TIDEGATEPICTURE"
+_PICTURE = re.compile(rf"{_PICTURE_MARK}(\d+)")
+_HEADER = re.compile(r"^([A-Z][A-Za-z-]{1,20}): ")
+_RULE = re.compile(r"^-{3,}$\n?", re.MULTILINE)
 # What needs no escape in Markdown, and would stand in the way of a search for it.
 _NEEDLESS_ESCAPE = re.compile(r"\\([&.,:;!?()+=%@/'\"$^{}~-])")
-_IMAGE_MIN_PX = 48
-_MAX_IMAGES = 300
-
-
-@dataclass(slots=True)
-class _Images:
-    """The embedded images worth a page of their own: not icons, and each picture once."""
-
-    job: Job
-    found: list[dict[str, Any]]
-    sink: Sink
-    seen: set[bytes] = field(default_factory=set)
-    taken: int = 0
-
-    def at(self, target: str, slide: int) -> bytes | None:
-        """The bytes of the image that a Markdown reference names; None when it is outside the file."""
-        if target.startswith("data:"):
-            return _inline(target)
-        if numbered := _NUMBERED.search(target):
-            by_index = {image.get("image_index"): image.get("data") for image in self.found}
-            return by_index.get(int(numbered.group(1)))
-        # Slides name their parts instead of numbering them; their images come in the order of the references.
-        here = next((image for image in self.found if slide and image.get("page_number") == slide), None)
-        if here is not None:
-            self.found.remove(here)
-            return here.get("data")
-        return None
-
-    def page_file(self, data: bytes, number: int) -> PageFile | None:
-        """Write an image for page ``number``; None when it is too small, unreadable, or was there before."""
-        digest = hashlib.sha256(data).digest()
-        if digest in self.seen or self.taken >= _MAX_IMAGES:
-            return None
-        self.seen.add(digest)
-        image = _decoded(data, self.job)
-        if image is None or min(image.size) < _IMAGE_MIN_PX or is_blank(image):
-            return None
-        self.taken += 1
-        return self.sink.jpeg(image, number)
 
 
 def read(job: Job) -> Iterator[Event]:
@@ -86,11 +49,14 @@ def read(job: Job) -> Iterator[Event]:
     """
     if job.media_type == media.ENCRYPTED_OFFICE:
         raise RejectedInput("password_required", "it is locked with a password; save it without one")
+    is_package = job.media_type in _ARCHIVES
+    if is_package:
+        check_archive(job.path, job.limits)
     title, markdown, images = _EXTRACTORS.get(job.media_type, _extract)(job)
-    kept = _Images(job, images, Sink(job))
-    pages = list(_pages(safe_text(markdown), kept, job))
+    with Package(job.path) if is_package else nullcontext() as package:
+        pages = list(_pages(safe_text(markdown), Pictures(job, images, package, Sink(job)), job))
     # A sheet's name heads its table; it is no title.
-    heading = None if job.media_type in (media.XLSX, media.ODS) else first_heading(safe_text(markdown))
+    heading = None if job.media_type in _SHEETS else first_heading(safe_text(markdown))
     yield from number_pages(pages, title or heading)
 
 
@@ -120,28 +86,116 @@ def _mail(job: Job) -> Extracted:
     return title, f"{head}\n\n{markdown}", images
 
 
-def _extract(job: Job) -> Extracted:
-    if job.media_type in _ARCHIVES:
-        check_archive(job.path, job.limits)
-    data = job.path.read_bytes()
-    if job.media_type != media.DOCX:
-        return _convert(data, job.media_type, job)
-    title, markdown, images = _convert(keep_entities(data), job.media_type, job)
+def _docx(job: Job) -> Extracted:
+    title, markdown, images = _convert(keep_entities(job.path.read_bytes()), media.DOCX, job)
     return title, restore_entities(markdown), images
 
 
-_EXTRACTORS: dict[str, Callable[[Job], Extracted]] = {media.HTML: _html, media.XML: _xml, media.EML: _mail}
+def _pptx(job: Job) -> Extracted:
+    title, markdown, images = _extract(job)
+    with Package(job.path) as package:
+        notes = pptx_notes(package)
+    first, *rest = _SLIDE.split(markdown)
+    parts = [first]
+    for number, content in zip(rest[::2], rest[1::2], strict=True):
+        said = notes.get(int(number))
+        parts.append(_slide(number, f"{content.rstrip()}\n\nNotes:\n\n{said}" if said else content))
+    return title, "".join(parts), images
 
 
-def _convert(data: bytes, media_type: str, job: Job) -> Extracted:
+def _odp(job: Job) -> Extracted:
+    with Package(job.path) as package:
+        meta = package.xml("meta.xml")
+        title = next(meta.iter("{http://purl.org/dc/elements/1.1/}title"), None) if meta is not None else None
+        slides = list(odp_slides(package))
+        if not slides and package.xml("content.xml") is None:
+            raise RejectedInput("corrupt", "its content.xml is missing or damaged")
+    text = "".join(_slide(str(number), slide) for number, slide in enumerate(slides, start=1))
+    return _clean_title(title.text if title is not None else None), text, []
+
+
+def _rtf(job: Job) -> Extracted:
+    text, pictures = take_pictures(job.path.read_bytes(), _PICTURE_MARK)
+    title, markdown, _ = _convert(text, media.RTF, job)
+    placed: set[int] = set()
+
+    def reference(match: re.Match[str]) -> str:
+        index = int(match[1])
+        if index >= len(pictures) or index in placed:
+            return ""
+        placed.add(index)
+        # What would end the description early is left out of it.
+        said = re.sub(r"[\[\]\\]", "", pictures[index].description)
+        return f"\n\n![{said}](image_{index}.png)\n\n"
+
+    markdown = _PICTURE.sub(reference, markdown)
+    # Those in text boxes, which the library doesn't read, come last.
+    left = (f"\n\n![](image_{index}.png)" for index in range(len(pictures)) if index not in placed)
+    return title, markdown + "".join(left), [{"image_index": n, "data": p.data} for n, p in enumerate(pictures)]
+
+
+def _doc(job: Job) -> Extracted:
+    """Word up to 2003: as Markdown the library runs all paragraphs together, so they are taken as they are."""
+    title, text, images = _convert(job.path.read_bytes(), media.DOC, job, output="plain")
+    return title, "\n\n".join(_doc_line(line) for line in text.split("\n") if line.strip()), images
+
+
+def _doc_line(line: str) -> str:
+    """A table comes as one line: each cell ends with a tab, and each row with one more."""
+    cells = line.split("\t")
+    width = next((n for n in range(2, len(cells)) if _is_table(cells, n)), 0)
+    if width == 0:
+        return " ".join(line.split())
+    rows = [cells[start : start + width] for start in range(0, len(cells) - width, width + 1)]
+    return f"{table_rows(rows)}\n\n{cells[-1].strip()}"
+
+
+def _is_table(cells: list[str], width: int) -> bool:
+    ends = cells[width :: width + 1]
+    return (len(cells) - 1) % (width + 1) == 0 and not any(ends) and any(cells[:width])
+
+
+def _ppt(job: Job) -> Extracted:
+    title, markdown, images = _extract(job)
+    return title, _RULE.sub("", markdown), images
+
+
+def _msg(job: Job) -> Extracted:
+    """Outlook's own mails: as Markdown the library runs their lines together."""
+    subject, text, _ = _convert(job.path.read_bytes(), media.MSG, job, output="plain")
+    head, _, body = text.replace("\r\n", "\n").partition("\n\n")
+    # Two spaces at its end keep a line a line in Markdown.
+    lines = [_HEADER.sub(r"**\1**: ", line) + "  " for line in head.split("\n")]
+    return subject, "\n".join(lines) + f"\n\n{body}", []
+
+
+def _extract(job: Job) -> Extracted:
+    return _convert(job.path.read_bytes(), job.media_type, job)
+
+
+_EXTRACTORS: dict[str, Callable[[Job], Extracted]] = {
+    media.DOC: _doc,
+    media.DOCX: _docx,
+    media.EML: _mail,
+    media.HTML: _html,
+    media.MSG: _msg,
+    media.ODP: _odp,
+    media.PPT: _ppt,
+    media.PPTX: _pptx,
+    media.RTF: _rtf,
+    media.XML: _xml,
+}
+
+
+def _convert(data: bytes, media_type: str, job: Job, output: str = "markdown") -> Extracted:
     config = kreuzberg.ExtractionConfig(
         # The cache would write the text of documents below the home folder.
         use_cache=False,
-        output_format="markdown",
+        output_format=output,
         enable_quality_processing=False,
         images=kreuzberg.ImageExtractionConfig(extract_images=True),
         extraction_timeout_secs=job.limits.parse_seconds,
-        pages=_slides() if media_type in (media.PPTX, media.ODP) else None,
+        pages=_slides() if media_type == media.PPTX else None,
     )
     try:
         result = kreuzberg.extract_bytes_sync(data, media_type, config)
@@ -151,12 +205,19 @@ def _convert(data: bytes, media_type: str, job: Job) -> Extracted:
         raise _refusal(exc) from exc
     metadata = cast("dict[str, Any]", result.metadata)
     title = metadata.get("title") or (metadata.get("core_properties") or {}).get("title")
+    if media_type == media.MSG:
+        title = metadata.get("subject")
     return _clean_title(title), result.content, [dict(image) for image in result.images or []]
 
 
+def _slide(number: str, content: str) -> str:
+    return f"\n\n{_SLIDE_MARK}{number}\n\n{content}\n\n"
+
+
 def _slides() -> kreuzberg.PageConfig:
-    marker = f"\n\n{_SLIDE_MARK}{{page_num}}\n\n"
-    return kreuzberg.PageConfig(extract_pages=True, insert_page_markers=True, marker_format=marker)
+    return kreuzberg.PageConfig(
+        extract_pages=True, insert_page_markers=True, marker_format=_slide("{page_num}", "").rstrip() + "\n\n"
+    )
 
 
 def _refusal(exc: Exception) -> RejectedInput:
@@ -176,11 +237,11 @@ def _clean_title(title: object) -> str | None:
 # --- pages -----------------------------------------------------------------------------------------------------------
 
 
-def _pages(markdown: str, images: _Images, job: Job) -> Iterator[ParsedPage]:
+def _pages(markdown: str, images: Pictures, job: Job) -> Iterator[ParsedPage]:
     """Sections and images in the order of the document, numbered through."""
     number = 1
-    for slide, content in _slides_of(markdown):
-        for text, image in _parts(content, slide, images):
+    for content in _SLIDE.sub(_SLIDE_MARK, markdown).split(_SLIDE_MARK):
+        for text, image in _parts(content, images):
             for section in sections(_NEEDLESS_ESCAPE.sub(r"\1", text)):
                 if section.strip():
                     yield text_page(_checked(number, job), section, TextFormat.MARKDOWN)
@@ -197,23 +258,15 @@ def _checked(number: int, job: Job) -> int:
     return number
 
 
-def _slides_of(markdown: str) -> Iterator[tuple[int, str]]:
-    """The number and text of each slide; 0 for what stands outside any."""
-    first, *rest = _SLIDE.split(markdown)
-    yield 0, first
-    for number, content in zip(rest[::2], rest[1::2], strict=True):
-        yield int(number), content
-
-
-def _parts(markdown: str, slide: int, images: _Images) -> Iterator[tuple[str, bytes | None]]:
+def _parts(markdown: str, images: Pictures) -> Iterator[tuple[str, bytes | None]]:
     """Cut the text after each image that the file holds; where it stood, its description stays."""
     start = 0
     text = ""
-    for match in _IMAGE.finditer(markdown):
+    for match in REFERENCE.finditer(markdown):
         text += markdown[start : match.start()] + _mention(match)
         start = match.end()
-        data = images.at(match.group(2), slide)
-        if data is not None and _is_worth(data, images.job):
+        data = images.at(match.group(2))
+        if data is not None:
             yield text, data
             text = ""
     yield text + markdown[start:], None
@@ -222,39 +275,3 @@ def _parts(markdown: str, slide: int, images: _Images) -> Iterator[tuple[str, by
 def _mention(match: re.Match[str]) -> str:
     description = match.group(1).strip()
     return f"[Image: {description}]" if description else ""
-
-
-def _is_worth(data: bytes, job: Job) -> bool:
-    """Tell from an image's header alone whether the text must be cut for it."""
-    try:
-        with Image.open(io.BytesIO(data)) as image:
-            width, height = image.size
-    except Exception:  # whatever an image of a hostile file makes the decoder raise: it is no image
-        return False
-    return min(width, height) >= _IMAGE_MIN_PX and width * height <= job.limits.max_pixels
-
-
-def _decoded(data: bytes, job: Job) -> Image.Image | None:
-    from pipeline.documents.images import flatten
-
-    try:
-        with Image.open(io.BytesIO(data)) as image:
-            if image.width * image.height > job.limits.max_pixels:
-                return None
-            image.load()
-            flat = flatten(image)
-    except (OSError, ValueError, SyntaxError, EOFError):
-        return None
-    most = job.limits.max_pixels
-    scale = fit(flat.width, flat.height, long_side_px=job.long_side_px, max_pixels=most, enlarge=False)
-    return flat.resize((max(1, round(flat.width * scale)), max(1, round(flat.height * scale)))) if scale < 1 else flat
-
-
-def _inline(target: str) -> bytes | None:
-    head, _, body = target.partition(",")
-    if not head.endswith(";base64"):
-        return None
-    try:
-        return base64.b64decode(body, validate=False)
-    except (binascii.Error, ValueError):
-        return None

@@ -1,0 +1,158 @@
+"""What the extraction library leaves out of slides: the speaker's notes of a PPTX, and all of an ODP."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from xml.etree.ElementTree import Element
+
+from pipeline.documents.package import Package
+from pipeline.documents.text import table_rows
+
+__all__ = ["odp_slides", "pptx_notes"]
+
+_RID = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
+_P = "{http://schemas.openxmlformats.org/presentationml/2006/main}"
+_A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
+_PRESENTATION = "ppt/presentation.xml"
+# Placeholders of a notes page that hold no notes: the slide's picture, its number, the date, header and footer.
+_NO_NOTES = frozenset({"sldImg", "sldNum", "dt", "hdr", "ftr"})
+
+_ODF = "urn:oasis:names:tc:opendocument:xmlns"
+_TEXT = f"{{{_ODF}:text:1.0}}"
+_TABLE = f"{{{_ODF}:table:1.0}}"
+_DRAW = f"{{{_ODF}:drawing:1.0}}"
+_SHOWN = f"{{{_ODF}:presentation:1.0}}"
+_SVG = f"{{{_ODF}:svg-compatible:1.0}}"
+_HREF = "{http://www.w3.org/1999/xlink}href"
+_MAX_REPEATED = 50
+_MAX_DEPTH = 60
+_SPECIAL = re.compile(r"([\\`*_\[\]<|])")
+_AT_START = re.compile(r"^(#{1,6}|[-+>]|\d{1,9}[.)])(?=\s)")
+
+
+def pptx_notes(package: Package) -> dict[int, str]:
+    """The speaker's notes by slide, 1-based in the order in which the slides are shown."""
+    show = package.xml(_PRESENTATION)
+    if show is None:
+        return {}
+    slides = package.related(_PRESENTATION, "slide")
+    notes: dict[int, str] = {}
+    for number, entry in enumerate(show.iter(f"{_P}sldId"), start=1):
+        for part in package.related(slides.get(entry.get(_RID, ""), ""), "notesSlide").values():
+            page = package.xml(part)
+            words = "\n\n".join(_pptx_paragraphs(page)) if page is not None else ""
+            if words:
+                notes[number] = words
+    return notes
+
+
+def _pptx_paragraphs(page: Element) -> Iterator[str]:
+    for shape in page.iter(f"{_P}sp"):
+        place = shape.find(f"{_P}nvSpPr/{_P}nvPr/{_P}ph")
+        if place is not None and place.get("type") in _NO_NOTES:
+            continue
+        for paragraph in shape.iter(f"{_A}p"):
+            runs = (" " if item.tag == f"{_A}br" else item.text or "" for item in paragraph.iter() if _is_text(item))
+            words = " ".join("".join(runs).split())
+            if words:
+                yield _plain(words)
+
+
+def _is_text(item: Element) -> bool:
+    return item.tag in (f"{_A}t", f"{_A}br")
+
+
+def odp_slides(package: Package) -> Iterator[str]:
+    """Each slide of an OpenDocument presentation as Markdown; its pictures as references to their parts."""
+    content = package.xml("content.xml")
+    if content is None:
+        return
+    for page in content.iter(f"{_DRAW}page"):
+        blocks = list(_blocks(page, 0))
+        notes = [block for part in page.iter(f"{_SHOWN}notes") for block in _blocks(part, 0)]
+        if notes:
+            blocks += ["Notes:", *notes]
+        yield "\n\n".join(blocks)
+
+
+def _blocks(parent: Element, depth: int) -> Iterator[str]:
+    """The blocks of a page in the order of the file, which is the order from back to front."""
+    if depth > _MAX_DEPTH:
+        return
+    for item in parent:
+        match item.tag.removeprefix(f"{{{_ODF}:"):
+            case "presentation:1.0}notes":
+                pass
+            case "text:1.0}p" | "text:1.0}h":
+                if words := _words(item):
+                    yield _plain(words)
+            case "text:1.0}list":
+                yield "\n".join(_items(item, 0))
+            case "table:1.0}table":
+                if rows := list(_rows(item)):
+                    yield table_rows(rows)
+            case "drawing:1.0}frame":
+                yield from _frame(item, depth)
+            case _:
+                yield from _blocks(item, depth + 1)
+
+
+def _frame(frame: Element, depth: int) -> Iterator[str]:
+    picture = frame.find(f"{_DRAW}image")
+    # A table or a chart comes with a picture of itself.
+    if picture is not None and frame.find(f"{_TABLE}table") is None:
+        said = frame.findtext(f"{_SVG}desc") or frame.findtext(f"{_SVG}title") or ""
+        yield f"![{_plain(' '.join(said.split()))}]({picture.get(_HREF, '')})"
+        return
+    blocks = list(_blocks(frame, depth + 1))
+    if frame.get(f"{_SHOWN}class") == "title" and blocks:
+        yield f"## {' '.join(blocks)}"
+    else:
+        yield from blocks
+
+
+def _items(parent: Element, depth: int) -> Iterator[str]:
+    if depth > _MAX_DEPTH:
+        return
+    for entry in parent:
+        for item in entry:
+            if item.tag == f"{_TEXT}list":
+                yield from _items(item, depth + 1)
+            elif words := _words(item):
+                yield f"{'  ' * depth}- {_plain(words)}"
+
+
+def _rows(table: Element) -> Iterator[list[str]]:
+    for row in table.iter(f"{_TABLE}table-row"):
+        cells: list[str] = []
+        for cell in row:
+            words = " ".join(filter(None, (_words(item) for item in cell)))
+            repeated = cell.get(f"{_TABLE}number-columns-repeated", "1")
+            cells += [words] * (min(int(repeated), _MAX_REPEATED) if repeated.isascii() and repeated.isdigit() else 1)
+        if any(cells):
+            yield cells
+
+
+def _words(item: Element) -> str:
+    """The text of a paragraph; spaces, tabs and line breaks are elements in it."""
+    return " ".join("".join(_in_order(item)).split())
+
+
+def _in_order(item: Element) -> Iterator[str]:
+    stack: list[Element | str] = [item]
+    while stack:
+        top = stack.pop()
+        if isinstance(top, str):
+            yield top
+            continue
+        if top.tag in (f"{_TEXT}s", f"{_TEXT}tab", f"{_TEXT}line-break"):
+            yield " "
+        yield top.text or ""
+        for child in reversed(top):
+            stack += [child.tail or "", child]
+
+
+def _plain(words: str) -> str:
+    """Words as Markdown that means just them."""
+    return _AT_START.sub(r"\\\1", _SPECIAL.sub(r"\\\1", words))

@@ -1,0 +1,223 @@
+"""One real file of each office format: its words, its tables, its picture where it stood, and what it calls itself."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zipfile
+from pathlib import Path
+
+import pytest
+from PIL import Image, ImageDraw, ImageFont
+
+from pipeline.documents import media
+from pipeline.documents.job import Opened
+from pipeline.documents.office import read
+from pipeline.documents.rtf import take_pictures
+from pipeline.documents.sniff import sniff
+from pipeline.domain.document import ParsedPage
+from tests.fixtures.make import book_epub, message_msg
+from tests.unit.documents.conftest import MakeJob
+
+FIXTURES = Path(__file__).parents[2] / "fixtures"
+TABLE = (
+    "| Valve | Turns to close | Keeper |\n| --- | --- | --- |\n"
+    "| Seven | 14 & a half | Zoë Müller |\n| Eight | 9 {}< 10 | 潮門 office |"
+)
+SHEETS = (
+    "## Valves\n\n| Valve | Turns | Keeper |\n| --- | --- | --- |\n| Seven | 14.5 | Zoë Müller |\n"
+    "| Eight | 9 | R & D 潮門 |\n\n## Grease\n\n| Month | Tins |\n| --- | --- |\n| March | 3 |\n| June | 11 |"
+)
+PLATE = "[Image: The plate on valve seven]"
+
+
+def fixture(name: str) -> bytes:
+    data = (FIXTURES / name).read_bytes()
+    return gzip.decompress(data) if name.endswith(".gz") else data
+
+
+def parsed(make_job: MakeJob, data: bytes, expected: str) -> tuple[str | None, list[ParsedPage]]:
+    job = make_job(data, expected)
+    assert sniff(job.path) == expected
+    opened, *events = read(job)
+    assert isinstance(opened, Opened)
+    return opened.title, [event for event in events if isinstance(event, ParsedPage)]
+
+
+@pytest.mark.parametrize(
+    ("name", "media_type", "escape", "before"),
+    [
+        ("valves.odt", media.ODT, "\\", "Before the plate.\n\n[Image: Valve plate]"),
+        ("valves.rtf", media.RTF, "\\", f"Before the plate.\n\n{PLATE}"),
+    ],
+)
+def test_a_text_document_has_its_picture_where_it_stood(
+    make_job: MakeJob, name: str, media_type: str, escape: str, before: str
+) -> None:
+    title, (first, picture, last) = parsed(make_job, fixture(name), media_type)
+    assert title == "Valve Book"
+    assert first.text.startswith("# Valve Book\n\nThe valves of the Saltmere main are turned by hand: smørefett & pat")
+    assert TABLE.format(escape) in first.text
+    assert first.text.endswith(before)
+    assert picture.image is not None
+    assert (picture.image.width_px, picture.image.height_px) == (220, 110)
+    assert last.text == "After the plate comes the drain cock.\n\n- Grease the spindle\n- Count the turns"
+
+
+def test_a_word_document_of_before_2007_keeps_its_paragraphs_and_its_table(make_job: MakeJob) -> None:
+    title, (only,) = parsed(make_job, fixture("valves.doc"), media.DOC)
+    assert title == "Valve Book"
+    assert "Valve Book\n\nThe valves of the Saltmere main are turned by hand: smørefett & patience – 20 €." in only.text
+    assert TABLE.format("") + "\n\nBefore the plate.\n\nAfter the plate" in only.text
+
+
+@pytest.mark.parametrize(("name", "media_type"), [("valves.xls", media.XLS), ("valves.ods", media.ODS)])
+def test_every_sheet_of_a_workbook_is_a_table_under_its_name(make_job: MakeJob, name: str, media_type: str) -> None:
+    title, (only,) = parsed(make_job, fixture(name), media_type)
+    assert title in (None, "Valves")
+    assert only.text == SHEETS
+
+
+def test_the_slides_of_a_pptx_have_their_pictures_and_the_speakers_notes(make_job: MakeJob) -> None:
+    _, pages = parsed(make_job, fixture("valves.pptx"), media.PPTX)
+    assert [page.text for page in pages] == [
+        f"## Valve training\n\nFourteen turns & a half close valve seven\n\n{PLATE}",
+        "",
+        "Notes:\n\nRemind them: never force the spindle in frost",
+        "## Grease\n\nEleven tins in June for Zoë Müller",
+    ]
+    assert pages[1].image is not None
+
+
+def test_the_slides_of_an_odp_too(make_job: MakeJob) -> None:
+    _, pages = parsed(make_job, fixture("valves.odp"), media.ODP)
+    assert [page.text for page in pages] == [
+        f"Valve training\n\nFourteen turns & a half close valve seven\n\n{PLATE}",
+        "",
+        "Notes:\n\nRemind them: never force the spindle in frost",
+        "Grease\n\nEleven tins in June for Zoë Müller",
+    ]
+    assert pages[1].image is not None
+
+
+def repacked(package: bytes, **changes: str | bytes) -> bytes:
+    """A package with parts replaced or added; ``__`` in a keyword is a slash, ``_X`` a dot before X."""
+    names = {key.replace("__", "/").replace("_DOT_", "."): value for key, value in changes.items()}
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(package)) as source, zipfile.ZipFile(out, "w") as target:
+        for name in source.namelist():
+            if name not in names:
+                target.writestr(name, source.read(name))
+        for name, content in names.items():
+            target.writestr(name, content)
+    return out.getvalue()
+
+
+def part(package: bytes, name: str) -> str:
+    with zipfile.ZipFile(io.BytesIO(package)) as archive:
+        return archive.read(name).decode()
+
+
+def test_titles_lists_and_tables_of_an_odp_are_markdown(make_job: MakeJob) -> None:
+    package = fixture("valves.odp")
+    content = part(package, "content.xml")
+    titled = content.replace("<draw:frame ", '<draw:frame presentation:class="title" ', 1)
+    page = titled.rindex("</draw:page>")
+    more = (
+        "<draw:frame><draw:text-box><text:list><text:list-item><text:p>One<text:s/>* two</text:p><text:list>"
+        "<text:list-item><text:p>Inner</text:p></text:list-item></text:list></text:list-item></text:list>"
+        "</draw:text-box></draw:frame><draw:frame><table:table><table:table-row><table:table-cell><text:p>a|b</text:p>"
+        '</table:table-cell><table:table-cell table:number-columns-repeated="99999999"/></table:table-row>'
+        "</table:table></draw:frame>"
+    )
+    _, pages = parsed(make_job, repacked(package, content_DOT_xml=titled[:page] + more + titled[page:]), media.ODP)
+    assert pages[0].text.startswith("## Valve training\n\n")
+    assert "- One \\* two\n  - Inner" in pages[-1].text
+    assert pages[-1].text.splitlines()[-2].startswith("| a\\|b |  |")
+
+
+def picture(words: str) -> bytes:
+    image, out = Image.new("L", (160, 90), 255), io.BytesIO()
+    ImageDraw.Draw(image).text((10, 10), words, font=ImageFont.load_default(40), fill=0)
+    image.save(out, "PNG")
+    return out.getvalue()
+
+
+def test_each_picture_of_a_slide_is_the_one_that_stands_there(make_job: MakeJob) -> None:
+    """The library lists a slide's pictures in an order of its own, and among them what is none."""
+    package = fixture("valves.pptx")
+    slide, links = part(package, "ppt/slides/slide1.xml"), part(package, "ppt/slides/_rels/slide1.xml.rels")
+    shape = slide[slide.index("<p:pic>") : slide.index("</p:pic>") + len("</p:pic>")]
+    image = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/image"
+    added = "".join(
+        f'<Relationship Id="rId9{n}" Type="{image}" Target="../media/{name}"/>'
+        for n, name in enumerate(("drawing.emf", "b.png", "a.png"))
+    )
+    shapes = "".join(
+        shape.replace('r:embed="rId1"', f'r:embed="rId9{n}"').replace('descr="The plate', f'descr="{n} plate')
+        for n in range(3)
+    )
+    content = repacked(
+        package,
+        ppt__slides__slide1_DOT_xml=slide.replace(shape, shapes + shape),
+        ppt__slides___rels__slide1_DOT_xml_DOT_rels=links.replace("</Relationships>", f"{added}</Relationships>"),
+        ppt__media__drawing_DOT_emf=b"\1\0\0\0" * 50,
+        ppt__media__a_DOT_png=picture("AAAA"),
+        ppt__media__b_DOT_png=picture("BBB"),
+    )
+    _, pages = parsed(make_job, content, media.PPTX)
+    sizes = [page.image and (page.image.width_px, page.image.height_px) for page in pages]
+    assert sizes[:6] == [None, (160, 90), None, (160, 90), None, (220, 110)]
+    assert "0 plate" in pages[0].text
+    assert pages[0].text.endswith("[Image: 1 plate on valve seven]")
+    assert pages[2].text == "[Image: 2 plate on valve seven]"
+    first, second = pages[1].image, pages[3].image
+    assert first is not None
+    assert second is not None
+    assert ink(first.path) < ink(second.path), "B stands before A"
+
+
+def ink(path: Path) -> int:
+    """The rightmost marked column: a longer word reaches further."""
+    with Image.open(path) as image:
+        box = image.convert("L").point(lambda level: 255 if level < 128 else 0).getbbox()
+    assert box is not None
+    return box[2]
+
+
+def test_a_presentation_of_before_2007(make_job: MakeJob) -> None:
+    title, (only,) = parsed(make_job, fixture("valves.ppt.gz"), media.PPT)
+    assert title == "Valve training"
+    assert only.text == (
+        "## Valve training\n\nFourteen turns & a half close valve seven\n\nGrease\n\n"
+        "Eleven tins in June for Zoë Müller\n\nRemind them: never force the spindle in frost"
+    )
+
+
+def test_a_book_is_read_in_the_order_of_its_spine(make_job: MakeJob) -> None:
+    assert fixture("book.epub") == book_epub()
+    title, (first, plate, last) = parsed(make_job, book_epub(), media.EPUB)
+    assert title == "The Valve Book"
+    assert first.text == f"# Closing\n\nFourteen turns & a half close valve seven.\n\n{PLATE}"
+    assert plate.image is not None
+    assert last.text.startswith("After the plate comes the drain cock.\n\n# Grease\n\n| Month | Tins |")
+
+
+def test_an_outlook_message_keeps_its_lines(make_job: MakeJob) -> None:
+    assert fixture("message.msg") == message_msg()
+    title, (only,) = parsed(make_job, message_msg(), media.MSG)
+    assert title == "Spindle of valve seven – Zoë"
+    assert only.text.startswith("**Subject**: Spindle of valve seven – Zoë  \n**From**: ")
+    assert only.text.endswith("Bo,\n\nthe spindle of valve seven needs grease & patience: 14 turns, 潮門.\n\nZoë")
+
+
+def test_a_picture_in_rtf_is_found_by_its_group_and_not_by_what_is_said_of_it() -> None:
+    rtf = (
+        rb"{\rtf1 a{\*\shppict{\pict{\sp{\sn wzDescription}{\sv abc \'e9}}\pngblip 8950}}"
+        rb"{\nonshppict{\pict\wmetafile8 01}}b{\pict\wmetafile8 0102}c{\pict\jpegblip\bin3 }}{d} \{e\} {\pict 00"
+    )
+    text, (first, second, third, cut) = take_pictures(rtf, "MARK")
+    assert text == rb"{\rtf1 a MARK0 b MARK1 c MARK2  \{e\}  MARK3 "
+    assert (first.data, first.description) == (b"\x89P", "abc é")
+    assert (second.data, cut.data) == (b"", b"")
+    assert third.data == b"}}{"

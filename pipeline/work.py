@@ -43,6 +43,7 @@ from pipeline.stages.retrieve import RetrieveInput, retrieve
 from pipeline.store.blob_rows import record_blobs
 from pipeline.store.blobs import BlobStore, StoredBlob
 from pipeline.store.chunks import chunks_of, set_cues, store_vector
+from pipeline.store.page_images import put_images
 from pipeline.store.pages import insert_pages, page_texts, pages_of
 from pipeline.store.schema import Collection, Document, Run
 from pipeline.store.session import Session
@@ -196,11 +197,9 @@ class _Parse:
                     long_side_px=stage["long_side_px"],
                     run=partial(sandbox.run, stopped=stop.is_set),
                 )
-                images = {
-                    page.number: (blobs.put_path(page.image.path), page.image.media_type)
-                    for page in document.pages
-                    if page.image is not None
-                }
+                files = {page.number: page.image for page in document.pages if page.image is not None}
+                stored = put_images(blobs, ((number, file.path) for number, file in files.items()))
+                images = {number: (blob, files[number].media_type) for number, blob in stored.items()}
             title = document.title or Path(source).stem
             output = {"pages": len(document.pages), "title": title}
             return [Done(Result(output=output, digest=digest), _Parsed(document, images))]

@@ -96,17 +96,20 @@ def _is_slanted(one: tuple[float, float], other: tuple[float, float]) -> bool:
     return abs(one[0] - other[0]) > 1.0 and abs(one[1] - other[1]) > 1.0
 
 
+# One set for all calls: the child has one thread, and making them costs more than filling them.
+_FLOATS = tuple(ctypes.c_float() for _ in range(4))
+_REFERENCES = tuple(map(ctypes.byref, _FLOATS))
+
+
 def _point(segment: Any) -> tuple[float, float]:
-    x, y = ctypes.c_float(), ctypes.c_float()
-    pdfium.FPDFPathSegment_GetPoint(segment, ctypes.byref(x), ctypes.byref(y))
-    return x.value, y.value
+    pdfium.FPDFPathSegment_GetPoint(segment, *_REFERENCES[:2])
+    return _FLOATS[0].value, _FLOATS[1].value
 
 
 def _bounds(item: Any) -> Box:
-    values = [ctypes.c_float() for _ in range(4)]
-    if not pdfium.FPDFPageObj_GetBounds(item, *map(ctypes.byref, values)):
+    if not pdfium.FPDFPageObj_GetBounds(item, *_REFERENCES):
         return 0.0, 0.0, 0.0, 0.0
-    left, bottom, right, top = (value.value for value in values)
+    left, bottom, right, top = (value.value for value in _FLOATS)
     return left, bottom, right, top
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import pypdfium2
 import pypdfium2.raw as pdfium
@@ -93,10 +93,10 @@ def _read_page(page: pypdfium2.PdfPage, number: int, job: Job, sink: Sink) -> tu
     blank = quality is TextQuality.NONE and not drawn.anything and not noted
     image = None
     if not blank and (job.images == "all" or quality is not TextQuality.GOOD or drawn.has_figures):
-        rendered = _render(page, width, height, job)
-        blank = layer.chars == 0 and is_blank(rendered)
-        if not blank:
-            image = sink.jpeg(rendered, number)
+        with _rendered(page, width, height, job) as rendered:
+            blank = layer.chars == 0 and is_blank(rendered)
+            if not blank:
+                image = sink.jpeg(rendered, number)
     parsed = ParsedPage(
         number=number,
         text=safe_text(layer.text),
@@ -111,12 +111,15 @@ def _read_page(page: pypdfium2.PdfPage, number: int, job: Job, sink: Sink) -> tu
     return parsed, safe_text(layer.heading) if layer.heading and quality is TextQuality.GOOD else None
 
 
-def _render(page: pypdfium2.PdfPage, width: float, height: float, job: Job) -> Image.Image:
-    """Render at the size that is needed, never at full size: pdfium scales images while it decodes them."""
+@contextmanager
+def _rendered(page: pypdfium2.PdfPage, width: float, height: float, job: Job) -> Iterator[Image.Image]:
+    """The page at the size that is needed, never at full size: pdfium scales images while it decodes them.
+
+    The picture is pdfium's own memory, and gone with the block.
+    """
     scale = fit(width, height, long_side_px=job.long_side_px, max_pixels=job.limits.max_pixels)
     with closing(page.render(scale=scale, rev_byteorder=True, limit_image_cache=True)) as bitmap:
-        image: Image.Image = bitmap.to_pil()
-        return image.copy()
+        yield bitmap.to_pil()
 
 
 def _declared_title(document: pypdfium2.PdfDocument) -> str | None:

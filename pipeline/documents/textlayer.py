@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from math import cos, sin
@@ -18,12 +18,14 @@ import pypdfium2.raw as pdfium
 
 from pipeline.documents.lines import as_rows, heading_of, write
 from pipeline.documents.order import in_reading_order
-from pipeline.documents.pieces import CELL_GAP, Piece, adjoins, overlap
+from pipeline.documents.pieces import CELL_GAP, LineBuilder, Piece, adjoins, overlap
 from pipeline.domain.document import TextQuality
 
 __all__ = ["Layer", "judge", "read_layer"]
 
 _MAX_CHARS = 400_000
+# Controls but for the mark of a hyphen, the signs of a missing character, and those that mean what a font likes.
+_NO_MEANING = re.compile("[\x00\x01\x03-\x1f\ufffd-\uffff\ue000-\uf8ff]")
 _INVISIBLE = frozenset({pdfium.FPDF_TEXTRENDERMODE_INVISIBLE, pdfium.FPDF_TEXTRENDERMODE_CLIP})
 _HYPHEN = "\x02"
 _NO_CHARACTER = "\ufffe"
@@ -39,8 +41,12 @@ _RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 _ALEF_LAM = re.compile("[\u0622\u0623\u0625\u0627]\u0644")
 _LINE = re.compile(r"[^\r\n]+")
 _CURRENCIES = frozenset("$£€¥₩₹")
+_CURRENCY = re.compile("[$£€¥₩₹]")
 _AMOUNT = re.compile(r"\(?-?\d[\d.,]*\)?|[—–-]")
+# What a word may hold that is written otherwise.
+_REWRITTEN = re.compile("[\x02\ufb00\ufb03\ufb04]")
 _SAMPLES = 240
+_ANGLES = 60
 # Radians: text that runs in another direction than most of the page's.
 _TILT = 0.1
 
@@ -90,8 +96,8 @@ def read_layer(textpage: Any, height_pt: float) -> Layer:
         text=write(rows),
         heading=heading_of(rows),
         chars=chars,
-        invisible=_share(textpage, solid, _is_invisible),
-        unmapped=_share(textpage, solid, _is_unmapped),
+        invisible=_invisible_share(textpage, solid),
+        unmapped=sum(_is_unmapped(textpage, index, text[index]) for index in solid) / len(solid),
     )
 
 
@@ -138,10 +144,16 @@ def _sample(text: str, size: int) -> Sequence[int]:
 def _main_angle(textpage: Any, solid: Sequence[int]) -> float:
     """The direction most text runs in, in radians; 0 for the usual."""
     votes: dict[float, int] = {}
-    for index in solid[:: max(1, len(solid) // 60)]:
+    for index in solid[:: max(1, len(solid) // _ANGLES)]:
         angle = round(pdfium.FPDFText_GetCharAngle(textpage, index), 2)
         votes[angle] = votes.get(angle, 0) + 1
     return max(votes, key=lambda angle: votes[angle])
+
+
+def _invisible_share(textpage: Any, solid: Sequence[int]) -> float:
+    # Invisible text comes by the page or by the block: a third of the sample tells it as well.
+    some = solid[::3]
+    return sum(_is_invisible(textpage, index) for index in some) / len(some)
 
 
 def _is_invisible(textpage: Any, index: int) -> bool:
@@ -149,16 +161,10 @@ def _is_invisible(textpage: Any, index: int) -> bool:
     return mode in _INVISIBLE
 
 
-def _is_unmapped(textpage: Any, index: int) -> bool:
-    if pdfium.FPDFText_HasUnicodeMapError(textpage, index) == 1:
+def _is_unmapped(textpage: Any, index: int, char: str) -> bool:
+    if _NO_MEANING.match(char):
         return True
-    code = pdfium.FPDFText_GetUnicode(textpage, index)
-    is_control = code < 0x20 and code != ord(_HYPHEN)
-    return is_control or code in (0xFFFD, 0xFFFE, 0xFFFF) or 0xE000 <= code <= 0xF8FF
-
-
-def _share(textpage: Any, solid: Sequence[int], is_so: Callable[[Any, int], bool]) -> float:
-    return sum(is_so(textpage, index) for index in solid) / len(solid)
+    return bool(pdfium.FPDFText_HasUnicodeMapError(textpage, index) == 1)
 
 
 def _line(textpage: Any, text: str, span: tuple[int, int], angle: float, height_pt: float) -> list[Piece]:
@@ -178,6 +184,8 @@ def _line(textpage: Any, text: str, span: tuple[int, int], angle: float, height_
 def _pieces(textpage: Any, text: str, span: tuple[int, int], angle: float, height_pt: float) -> list[Piece]:
     """Cut one of pdfium's lines at its wide gaps."""
     mixed = _RIGHT_TO_LEFT.search(text, *span) is not None
+    if not angle and not mixed and not _CURRENCY.search(text, *span):
+        return _plain_pieces(textpage, text, span, height_pt)
     words = [_word(textpage, match, angle, height_pt, every_box=mixed) for match in _WORD.finditer(text, *span)]
     signs = _leading_signs(words)
     pieces: list[Piece] = []
@@ -190,6 +198,31 @@ def _pieces(textpage: Any, text: str, span: tuple[int, int], angle: float, heigh
         else:
             pieces.append(word)
     return pieces
+
+
+def _plain_pieces(textpage: Any, text: str, span: tuple[int, int], height_pt: float) -> list[Piece]:
+    """What ``_pieces`` gives for nearly every line, without making a piece of each word first."""
+    line = LineBuilder()
+    rewritten = _REWRITTEN.search(text, *span) is not None
+    box_of, rect, reference = pdfium.FPDFText_GetLooseCharBox, _RECT, _RECT_REF
+    for match in _WORD.finditer(text, *span):
+        start, end = match.span()
+        box_of(textpage, start, reference)
+        left, bottom, right, top = rect.left, rect.bottom, rect.right, rect.top
+        if end - start > 1:
+            box_of(textpage, end - 1, reference)
+            # Written out: min and max cost as much as asking for the box.
+            if rect.left < left:
+                left = rect.left
+            if rect.bottom < bottom:
+                bottom = rect.bottom
+            if rect.right > right:
+                right = rect.right
+            if rect.top > top:
+                top = rect.top
+        word = match.group()
+        line.add(_spelled(word) if rewritten else word, left, height_pt - top, right, height_pt - bottom)
+    return line.pieces()
 
 
 def _leading_signs(words: Sequence[Piece]) -> frozenset[int]:
@@ -213,11 +246,7 @@ def _has_between(last: Piece, word: Piece, words: Sequence[Piece]) -> bool:
 
 
 def _word(textpage: Any, match: re.Match[str], angle: float, height_pt: float, *, every_box: bool) -> Piece:
-    text = match.group()
-    if _HYPHEN in text:
-        text = text.replace(_HYPHEN, "-")
-    for ligature, letters in _LIGATURES.items():
-        text = text.replace(ligature, letters)
+    text = _spelled(match.group())
     left, bottom, right, top = _box(textpage, match.start())
     for index in range(match.start() + 1, match.end()) if every_box else (match.end() - 1,):
         box = _box(textpage, index)
@@ -230,6 +259,13 @@ def _word(textpage: Any, match: re.Match[str], angle: float, height_pt: float, *
     turned = [(x * cos(angle) - y * sin(angle), x * sin(angle) + y * cos(angle)) for x, y in corners]
     xs, ys = [x for x, _ in turned], [-y for _, y in turned]
     return Piece(text, min(xs), min(ys), max(xs), max(ys))
+
+
+def _spelled(word: str) -> str:
+    word = word.replace(_HYPHEN, "-")
+    for ligature, letters in _LIGATURES.items():
+        word = word.replace(ligature, letters)
+    return word
 
 
 # One for all calls: the child has one thread, and making them costs more than filling them.

@@ -17,7 +17,7 @@ from pipeline.stages.refusals import refusal_in
 
 __all__ = ["VERSION", "DescribeInput", "describe"]
 
-VERSION = 1
+VERSION = 2
 
 _IMAGE_TOKENS = 2048
 """What a page of 1540 px costs on the hungrier vision models."""

@@ -18,7 +18,7 @@ from pipeline.stages.refusals import refusal_in
 
 __all__ = ["VERSION", "FormatInput", "format_page"]
 
-VERSION = 1
+VERSION = 2
 
 _FENCE = re.compile(r"\A```(?:markdown|md)?[ \t]*\n(.*)\n```\Z", re.DOTALL)
 _LETTER = re.compile(r"[^\W_]")

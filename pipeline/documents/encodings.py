@@ -23,6 +23,8 @@ _BOMS: tuple[tuple[bytes, str], ...] = (
 _CONTROLS = bytes(set(range(0x20)) - set(b"\t\n\r\x0b\x0c\x1b\x1a")) + b"\x7f"
 _DECLARED = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?\s*([A-Za-z0-9._:-]{2,40})""", re.IGNORECASE)
 _DECLARED_WITHIN = 4096
+# Python's, and no document's: ways to write domain names and string literals. IDNA takes minutes for a large file.
+_NO_CHARSETS = frozenset({"idna", "punycode", "unicode-escape", "raw-unicode-escape", "undefined", "utf-7"})
 _GUESS_BYTES = 262_144
 # Multi-byte encodings come first: bytes that are valid in one of them are hardly ever Western text, and never the other
 # way round.
@@ -82,6 +84,8 @@ def _declared(data: bytes) -> str | None:
     try:
         name = codecs.lookup(match.group(1).decode("ascii")).name
     except (LookupError, UnicodeDecodeError):
+        return None
+    if name in _NO_CHARSETS:
         return None
     # As browsers do (WHATWG Encoding): these labels mean the superset that is really in use.
     return {"iso8859-1": "cp1252", "ascii": "cp1252", "shift_jis": "cp932", "gb2312": "gb18030", "gbk": "gb18030"}.get(

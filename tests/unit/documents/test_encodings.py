@@ -55,3 +55,10 @@ def test_nothing_raises() -> None:
     assert decode(b"") == ""
     assert isinstance(decode(bytes(range(256)) * 3), str)
     assert isinstance(decode(b'<?xml encoding="no-such"?>\xff\xfe\x80', declares=True), str)
+
+
+@pytest.mark.parametrize("name", ["idna", "punycode", "unicode_escape", "raw_unicode_escape", "base64", "rot13", "utf-7"])
+def test_a_codec_that_is_no_charset_is_not_believed(name: str) -> None:
+    """IDNA takes minutes for a file of this size, and string escapes would be carried out."""
+    page = f'<?xml version="1.0" encoding="{name}"?>' + "plain words+AGE- \\x41 \n" * 10_000
+    assert decode(page.encode(), declares=True) == page

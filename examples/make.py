@@ -1,7 +1,8 @@
 """Makes the example documents: what a team knows that keeps the tide gates of a harbour that isn't there.
 
 Every file holds facts that the others don't, so that a search can be right or wrong. Nothing here needs a font, a
-program or a library that Tidegate doesn't bring: PDFs and the DOCX are written by hand, images drawn with Pillow.
+program or a library that Tidegate doesn't bring: PDFs and DOCX are written by hand, images drawn with Pillow. The
+Chinese letters of a scan are in ``.fonts``: Noto Sans SC, less all that the scan doesn't say.
 The same Pillow makes the same bytes. Run it as ``python examples/make.py [FOLDER]``; ``--check`` compares instead.
 """
 
@@ -12,7 +13,7 @@ import random
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from PIL import Image, ImageChops, ImageDraw, ImageFilter, ImageFont
@@ -187,8 +188,13 @@ def scan_pdf() -> bytes:
     draw.multiline_text((105, 150), _REPORT_1987, font=ImageFont.load_default(29), fill=38, spacing=15)
     page = page.rotate(0.6, Image.Resampling.BICUBIC, fillcolor=243).filter(ImageFilter.GaussianBlur(0.6))
     page = ImageChops.subtract(page, _grain(rng, page.size, strength=14))
+    return _scanned(page, quality=42)
+
+
+def _scanned(page: Image.Image, quality: int) -> bytes:
+    """A PDF of one page that is nothing but this picture."""
     jpeg = io.BytesIO()
-    page.save(jpeg, "JPEG", quality=42)
+    page.save(jpeg, "JPEG", quality=quality)
     pdf = Pdf("")
     image = pdf.stream(
         jpeg.getvalue(),
@@ -204,6 +210,32 @@ def _grain(rng: random.Random, size: tuple[int, int], strength: int) -> Image.Im
     small = size[0] // 2, size[1] // 2
     noise = Image.frombytes("L", small, rng.randbytes(small[0] * small[1]))
     return noise.point(lambda value: value * strength // 255).resize(size, Image.Resampling.BILINEAR)
+
+
+# --- the same in Chinese ----------------------------------------------------------------------------------------------
+
+CHINESE_FONT = HERE / ".fonts" / "noto-sans-sc-notice.otf"
+
+NOTICE_1994 = """潮闸风暴检查报告
+
+一九九四年八月风暴之夜，外港水位
+升至三点二米，东闸未受损坏。
+
+升降链条已被拉长，须在十二月之前
+更换为不锈钢链条。
+
+值班员每两小时记录一次潮位。
+
+检查员：林秋月"""
+
+
+def chinese_scan_pdf() -> bytes:
+    rng = random.Random(1994)  # noqa: S311 -- paper, not secrets
+    page = Image.new("L", (800, 1131), 240)
+    font = ImageFont.truetype(CHINESE_FONT, 36)
+    ImageDraw.Draw(page).multiline_text((90, 120), NOTICE_1994, font=font, fill=45, spacing=16)
+    page = page.rotate(-0.5, Image.Resampling.BICUBIC, fillcolor=240).filter(ImageFilter.GaussianBlur(0.5))
+    return _scanned(ImageChops.subtract(page, _grain(rng, page.size, strength=12)), quality=42)
 
 
 # --- a photo of a notice ---------------------------------------------------------------------------------------------
@@ -288,6 +320,29 @@ def rota_docx() -> bytes:
             "is dry & the float switch is stuck. In fog below 200 m sound the horn every two minutes, long and short."
         ),
     ]
+    return _docx(body, {"word/media/image1.png": _png(board)})
+
+
+def chinese_docx() -> bytes:
+    return _docx(
+        [
+            _p("泵房操作手册", "Title"),
+            _p("启动柴油泵", "Heading1"),
+            _p(
+                "先打开海水阀，直到看见黄色标记。预热四十秒，时间不能更长，否则会烧坏预热塞。然后转动钥匙，让发动机空转三分钟。"
+            ),
+            _p("水泵", "Heading1"),
+            _docx_table([("水泵", "驱动", "每秒升数"), ("大贝丝", "柴油", "310"), ("小贝丝", "电力", "95")]),
+            _p("气味", "Heading1"),
+            _p("地下室有硫磺味时，说明充电器停在强充位置。请改为浮充，并通风一刻钟，在此之前不得点火。"),
+        ]
+    )
+
+
+def _docx(body: Sequence[str], images: Mapping[str, bytes] | None = None) -> bytes:
+    """A document of these elements; the first image, if any, is ``rId2``."""
+    images = images or {}
+    pictures = [(f"rId{n}", "image", name.removeprefix("word/")) for n, name in enumerate(images, start=2)]
     files: dict[str, str | bytes] = {
         "[Content_Types].xml": f'{_XML}<Types xmlns="{_PACKAGE}/content-types">'
         f'<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
@@ -297,10 +352,8 @@ def rota_docx() -> bytes:
         "_rels/.rels": _relations(("rId1", "officeDocument", "word/document.xml")),
         "word/document.xml": f"{_XML}<w:document {_W}><w:body>{''.join(body)}<w:sectPr/></w:body></w:document>",
         "word/styles.xml": f"{_XML}<w:styles {_W}>{_style('Title')}{_style('Heading1', 0)}</w:styles>",
-        "word/_rels/document.xml.rels": _relations(
-            ("rId1", "styles", "styles.xml"), ("rId2", "image", "media/image1.png")
-        ),
-        "word/media/image1.png": _png(board),
+        "word/_rels/document.xml.rels": _relations(("rId1", "styles", "styles.xml"), *pictures),
+        **images,
     }
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as package:
@@ -408,6 +461,8 @@ FILES: dict[str, Callable[[], bytes]] = {
     "slipway-notice.png": notice_png,
     "pump-house.html": pumps_html,
     "incident-2025-11-14.md": incident_md,
+    "storm-inspection-zh.pdf": chinese_scan_pdf,
+    "pump-house-zh.docx": chinese_docx,
 }
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import zipfile
 from io import BytesIO
 
-from examples.make import FILES, HERE, rota_docx, scan_pdf
+from PIL import ImageFont
+
+from examples.make import CHINESE_FONT, FILES, HERE, NOTICE_1994, chinese_docx, chinese_scan_pdf, rota_docx, scan_pdf
 
 
 def test_every_example_is_committed_and_they_are_small() -> None:
@@ -15,10 +17,18 @@ def test_every_example_is_committed_and_they_are_small() -> None:
 
 def test_making_a_scan_twice_gives_the_same_bytes() -> None:
     assert scan_pdf() == scan_pdf()
+    assert chinese_scan_pdf() == chinese_scan_pdf()
 
 
 def test_what_holds_no_drawn_text_is_the_same_with_every_pillow() -> None:
     for name in ("tide-gate-handbook.pdf", "pump-house.html", "incident-2025-11-14.md"):
         assert (HERE / name).read_bytes() == FILES[name]()
-    with zipfile.ZipFile(HERE / "night-watch.docx") as kept, zipfile.ZipFile(BytesIO(rota_docx())) as made:
-        assert kept.read("word/document.xml") == made.read("word/document.xml")
+    for name, maker in (("night-watch.docx", rota_docx), ("pump-house-zh.docx", chinese_docx)):
+        with zipfile.ZipFile(HERE / name) as kept, zipfile.ZipFile(BytesIO(maker())) as made:
+            assert kept.read("word/document.xml") == made.read("word/document.xml")
+
+
+def test_the_font_of_the_chinese_scan_has_all_its_letters() -> None:
+    font = ImageFont.truetype(CHINESE_FONT, 32)
+    missing = font.getmask("\U0010ffff").getbbox()
+    assert [sign for sign in set("".join(NOTICE_1994.split())) if font.getmask(sign).getbbox() == missing] == []

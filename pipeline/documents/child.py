@@ -13,6 +13,7 @@ import resource
 import signal
 import sys
 import traceback
+from collections.abc import Callable
 from typing import BinaryIO
 
 from pipeline.documents.job import Event, Job, PutOff, Reader, Rejected, job_from_line, rejected, to_line
@@ -34,8 +35,12 @@ _READERS: dict[Family, str] = {
 }
 
 
-def main() -> int:
-    """Parse what stdin asks for; 0 also when the file was rejected, for that is an answer."""
+def main(reader_for: Callable[[Job], Reader] | None = None) -> int:
+    """Do what stdin asks for; 0 also when the file was rejected, for that is an answer.
+
+    Args:
+        reader_for: Finds who does the job; parsing, when it is not given.
+    """
     _die_with_parent()
     out = _claim_stdout()
     job = job_from_line(sys.stdin.buffer.readline())
@@ -46,7 +51,7 @@ def main() -> int:
         out.flush()
 
     try:
-        for event in _reader(job)(job):
+        for event in (reader_for or _reader)(job)(job):
             report(event)
     except RejectedInput as exc:
         report(rejected(exc))
@@ -56,8 +61,17 @@ def main() -> int:
         report(Rejected("unsafe", f"needs more memory than limits.parse_memory_mb = {job.limits.parse_memory_mb}"))
     except Exception as exc:  # a hostile file finds the exception that nobody foresaw; it is an answer
         traceback.print_exc()
-        report(Rejected("corrupt", f"it can't be read ({type(exc).__name__}: {safe_text(str(exc))[:200]})"))
+        report(_unforeseen(exc))
+    except BaseException as exc:
+        # A library in Rust that panics raises what is no Exception, and is no different for that.
+        if isinstance(exc, (SystemExit, KeyboardInterrupt)):
+            raise
+        report(_unforeseen(exc))
     return 0
+
+
+def _unforeseen(exc: BaseException) -> Rejected:
+    return Rejected("corrupt", f"it can't be read ({type(exc).__name__}: {safe_text(str(exc))[:200]})")
 
 
 def _reader(job: Job) -> Reader:

@@ -20,7 +20,7 @@ import pipeline
 from pipeline.documents.job import Event, Job, from_line, to_line
 from pipeline.domain.errors import ChildDied, RejectedInput
 
-__all__ = ["PageStuck", "run"]
+__all__ = ["OutOfMemory", "PageStuck", "run"]
 
 _CHILD = "pipeline.documents.child"
 
@@ -40,6 +40,10 @@ class PageStuck(Exception):
     def __init__(self, seconds: float) -> None:
         super().__init__(seconds)
         self.seconds = seconds
+
+
+class OutOfMemory(RejectedInput):
+    """The child wanted more memory than it may have, and its library ended it for that; ``unsafe``."""
 
 
 def run(
@@ -63,7 +67,8 @@ def run(
 
     Raises:
         CancelledError: It was stopped.
-        RejectedInput: ``unsafe``: it took longer than ``seconds``, more memory than allowed, or reported without end.
+        RejectedInput: ``unsafe``: it took longer than ``seconds``, or reported without end.
+        OutOfMemory: It died of more memory than allowed.
         PageStuck: It was silent for longer than ``silence_s``.
         ChildDied: It ended without an answer.
     """
@@ -199,7 +204,7 @@ def _judge(child: subprocess.Popen[bytes], job: Job, tail: bytes) -> None:
     said = tail.decode("utf-8", "replace").strip()
     last = said.splitlines()[-1][:300] if said else ""
     if any(sign in said for sign in _OUT_OF_MEMORY):
-        raise RejectedInput("unsafe", f"needs more memory than limits.parse_memory_mb = {job.limits.parse_memory_mb}")
+        raise OutOfMemory("unsafe", f"needs more memory than limits.parse_memory_mb = {job.limits.parse_memory_mb}")
     if code == -signal.SIGXCPU:
         raise RejectedInput("unsafe", f"not parsed within limits.parse_seconds = {job.limits.parse_seconds}")
     if code == -signal.SIGKILL:

@@ -42,6 +42,8 @@ class _Progress:
     count: int = 0
     current: int | None = None
     suspect: int | None = None
+    crashed_at_once: bool = False
+    stuck: int = 0
     ended: bool = False
 
     @property
@@ -88,7 +90,8 @@ def parse(
 ) -> ParsedDocument:
     """Parse a file in a limited child process. Blocks; call it from a thread that lives until it returns.
 
-    A page on which the child dies is tried once more in a fresh child, then marked as failed; the others are kept.
+    A page on which the child dies is tried once more in a fresh child, then marked as failed; the others are kept. So
+    is a page that hangs or wants too much memory, at once. A child that crashes twice before any page rejects the file.
 
     Args:
         path: The file; only read.
@@ -103,7 +106,7 @@ def parse(
     Raises:
         RejectedInput: The file can't be taken: ``password_required``, ``corrupt``, ``unsafe``, ``unsupported`` or
             ``too_large``.
-        ChildDied: The child died without telling on which page; the unit's lease counts as lost.
+        ChildDied: The child was killed or left without telling on which page; the unit's lease counts as lost.
         ServiceUnavailable: The folder's disk is full.
         OSError: The file or the folder can't be used.
     """
@@ -127,22 +130,38 @@ def parse(
 
 def _run_child(run: Runner, job: Job, progress: _Progress, deadline: float) -> None:
     """Let one child go on with the document; returns when it ended, or when a page ended it."""
-    silence_s = min(max(_PAGE_SHARE * job.limits.parse_seconds, _PAGE_MIN_S), _PAGE_MAX_S)
+    share_s = min(_PAGE_SHARE * job.limits.parse_seconds, _PAGE_MAX_S)
+    # Each page that hangs leaves the next one less, so that they can't take all the time together.
+    silence_s = max(share_s / 2**progress.stuck, _PAGE_MIN_S)
     try:
         for event in run(job, seconds=max(0.0, deadline - time.monotonic()), silence_s=silence_s):
             progress.take(event)
     except sandbox.PageStuck as exc:
         if progress.current is None:
             raise RejectedInput("unsafe", f"nothing was parsed for {exc.seconds:.0f} s") from exc
+        progress.stuck += 1
         progress.fail_current("unsafe", f"was not parsed within {exc.seconds:.0f} s")
-    except ChildDied as exc:
+    except sandbox.OutOfMemory as exc:
         if progress.current is None:
             raise
-        if progress.current == progress.suspect:
-            progress.fail_current("corrupt", f"ends the parser ({exc.kind}: {exc.detail})")
-        else:
-            # Perhaps it was killed from outside: the same page once more, first in a new child.
-            progress.suspect, progress.current = progress.current, None
+        progress.fail_current(exc.kind, exc.detail)
+    except ChildDied as exc:
+        _take_death(progress, exc)
     else:
         if not progress.ended:
             raise ChildDied("exited", "it stopped before the end of the file")
+
+
+def _take_death(progress: _Progress, death: ChildDied) -> None:
+    """Perhaps it was killed from outside: the same once more in a new child, and then the page, or the file, is it."""
+    if progress.current is not None:
+        if progress.current == progress.suspect:
+            progress.fail_current("corrupt", f"ends the parser ({death.kind}: {death.detail})")
+        else:
+            progress.suspect, progress.current = progress.current, None
+        return
+    if death.kind != "crashed":
+        raise death
+    if progress.crashed_at_once:
+        raise RejectedInput("corrupt", f"it ends the parser ({death.detail})") from death
+    progress.crashed_at_once = True

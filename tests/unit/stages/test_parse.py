@@ -10,7 +10,7 @@ import pytest
 from examples.make import handbook_pdf
 from pipeline.documents import media
 from pipeline.documents.job import Begun, Ended, Event, Job, Opened, Rejected
-from pipeline.documents.sandbox import PageStuck
+from pipeline.documents.sandbox import OutOfMemory, PageStuck
 from pipeline.domain.document import Limits, ParsedDocument, ParsedPage, TextFormat, TextQuality
 from pipeline.domain.errors import ChildDied, RejectedInput
 from pipeline.stages.parse import parse
@@ -118,9 +118,48 @@ def test_a_page_that_hangs_fails_at_once_and_the_last_page_may_be_it(tmp_path: P
     assert (failure.kind, failure.detail) == ("unsafe", "page 2 was not parsed within 60 s")
 
 
-def test_a_child_that_dies_before_any_page_is_one_lost_lease(tmp_path: Path) -> None:
+def test_a_page_that_wants_too_much_memory_fails_alone(tmp_path: Path) -> None:
+    hungry = OutOfMemory("unsafe", "needs more memory than limits.parse_memory_mb = 64")
+    children = Children(
+        [Opened(2, "T"), Begun(1), hungry],
+        [Opened(2, "T"), Begun(2), page(2), Ended()],
+    )
+    document = parsed(tmp_path, children)
+    failure = document.pages[0].failure
+    assert failure is not None
+    assert (failure.kind, failure.detail) == ("unsafe", "page 1 needs more memory than limits.parse_memory_mb = 64")
+    assert document.pages[1].failure is None
+    with pytest.raises(RejectedInput, match="unsafe: needs more memory"):
+        parsed(tmp_path, Children([Opened(2, "T"), hungry]))
+
+
+def test_each_page_that_hangs_leaves_the_next_one_less_time(tmp_path: Path) -> None:
+    allowed: list[float | None] = []
+
+    def run(job: Job, *, seconds: float, silence_s: float | None) -> Iterator[Event]:
+        del seconds
+        allowed.append(silence_s)
+        yield Opened(7, None)
+        yield Begun(job.first_page)
+        raise PageStuck(silence_s or 0.0)
+
+    path = tmp_path / "file"
+    path.write_bytes(b"anything")
+    document = parse(path, media.PDF, Limits(parse_seconds=300), workdir=tmp_path, run=run)
+    assert len(document.pages) == 7
+    assert allowed == [60.0, 30.0, 15.0, 7.5, 5.0, 5.0, 5.0]
+
+
+def test_a_child_that_is_killed_before_any_page_is_one_lost_lease(tmp_path: Path) -> None:
     with pytest.raises(ChildDied):
-        parsed(tmp_path, Children([Opened(2, "T"), CRASH]))
+        parsed(tmp_path, Children([Opened(2, "T"), ChildDied("killed", "SIGKILL from outside")]))
+
+
+def test_a_file_that_crashes_two_children_before_any_page_is_corrupt(tmp_path: Path) -> None:
+    with pytest.raises(RejectedInput, match=r"corrupt: it ends the parser \(SIGSEGV\)"):
+        parsed(tmp_path, Children([CRASH], [Opened(2, "T"), CRASH]))
+    children = Children([CRASH], [Opened(1, "T"), Begun(1), page(1), Ended()])
+    assert len(parsed(tmp_path, children).pages) == 1
 
 
 def test_a_child_that_stops_in_the_middle_without_a_word_is_a_death(tmp_path: Path) -> None:

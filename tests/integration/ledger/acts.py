@@ -20,7 +20,7 @@ class Injected(Exception):
 
 def _paid_for_nothing(stage: Stage, until: float | None) -> BaseException:
     """Busy in the end, after an answer that was paid for and of no use."""
-    record = TryRecord("primary@there", 0, Outcome.FAILED, kind="stall", message="no", ttft_s=0.1)
+    record = TryRecord("primary@there", 0, Outcome.FAILED, kind=FailureKind.OVERLOADED.value, message="no", ttft_s=0.1)
     return ChainExhausted(stage.value, (record,), (), until, True)
 
 

@@ -33,9 +33,9 @@ from tests.integration.ledger.world import World
 
 __all__ = ["UNIT", "Fleet", "Work"]
 
-UNIT = UnitPolicy(lease_s=3600, hard_deadline_s=7200, max_lost=3, max_calls=3, drain_s=0)
+UNIT = UnitPolicy(lease_s=3600, hard_deadline_s=7200, max_lost=2, max_calls=3, drain_s=0)
 _DISPATCH = DispatchPolicy(slice_units=2)
-_REST_ROUNDS = 60
+_REST_ROUNDS = 20
 _TABLES = "batch, document, run, unit, page, chunk, embedding, attempt, blob, worker"
 
 _TIME = {
@@ -85,6 +85,7 @@ class Work:
         piece: The slice that it works on, if any.
         units: The units that it has claimed, in the order of its jobs.
         path: The document that it enqueues or deletes, if any; ``content`` is what it enqueues.
+        may_lose: Whether a child of its has died, which counts as a lost lease.
     """
 
     kind: str
@@ -94,6 +95,7 @@ class Work:
     units: list[Claimed] = field(default_factory=list)
     path: str | None = None
     content: bytes | None = None
+    may_lose: bool = False
 
 
 class Fleet:
@@ -116,6 +118,7 @@ class Fleet:
         self.dead: list[str] = []
         self.injected: dict[int, set[str]] = {}
         self.gave_up = False
+        self.dropped = 0
         self.contents: dict[str, bytes | None] = {}
         self.sound = True
         self._numbers = itertools.count(1)
@@ -128,10 +131,10 @@ class Fleet:
     def rows(self) -> Rows:
         return self.watcher.rows
 
-    def look(self, *, may_lose: bool = False) -> None:
+    def look(self, by: str = "time", *, may_lose: bool = False) -> None:
         """Check everything; nothing more is asked of an example that has failed."""
         self.sound = False
-        self.watcher.look(may_lose=may_lose)
+        self.watcher.look(by, may_lose=may_lose)
         self._bytes_of |= {run.id: run.blob_digest for run in self.rows.runs.values()}
         unexpected = [error for error in self.heard.inside if not isinstance(error, Injected)]
         if unexpected:
@@ -166,8 +169,9 @@ class Fleet:
             until: When a busy chain says that it is back.
         """
         value = self._value(work, wait, act, until)
+        work.may_lose |= act == "died"
         work.actor.answer(wait, value)
-        self._after(work, may_lose=act == "died")
+        self._after(work)
 
     def kill(self, work: Work) -> None:
         """SIGKILL: whatever it holds stays as it is."""
@@ -177,23 +181,33 @@ class Fleet:
             else:
                 work.actor.answer(work.actor.waits[0], Killed())
         self.works.remove(work)
+        self.dead.append(work.name)
+
+    def go_on(self, work: Work, steps: int) -> Work:
+        """Let an actor go on undisturbed for some transactions, or until it waits for a model or ends."""
+        for _ in range(steps):
+            if work.actor.place is Place.BEFORE_TRANSACTION:
+                self.step(work)
+        return work
 
     def run_out(self, work: Work) -> None:
-        """Let an actor go on undisturbed to its end."""
+        """Let an actor go on undisturbed to its end, with the answers that it waits for."""
         while not work.actor.ended:
             if work.actor.place is Place.BEFORE_TRANSACTION:
                 self.step(work)
             else:
                 self.answer(work, work.actor.waits[0])
 
-    def _after(self, work: Work, *, may_lose: bool = False) -> None:
-        self.look(may_lose=may_lose or work.kind == "reconciler")
+    def _after(self, work: Work) -> None:
+        self.look(work.name, may_lose=work.may_lose or work.kind == "reconciler")
         if not work.actor.ended:
             return
         self.works.remove(work)
         error = work.actor.error
         if isinstance(error, Killed):
             self.dead.append(work.name)
+        if work.kind == "worker" and error is None:
+            self.dropped += work.actor.value.counts["dropped"]
         if error is not None and not isinstance(error, Killed | ServiceUnavailable | UsageError | ConnectionError):
             self.sound = False
             raise error
@@ -202,7 +216,10 @@ class Fleet:
 
     def _check_contents(self, work: Work) -> None:
         """What a document is made of is what was enqueued last."""
-        if work.actor.error is None and work.content is not None:
+        if work.actor.error is not None:
+            # It may have been committed all the same.
+            self.contents[work.path or ""] = None
+        elif work.content is not None:
             (document,) = [
                 d for d in self.rows.documents.values() if d.source_uri == str(self.world.file(work.path or ""))
             ]
@@ -247,13 +264,16 @@ class Fleet:
         with self.plain.begin() as session:
             return next_suspect(session, list(Stage))
 
-    def round(self) -> None:
-        """What is due is handed out and done, by workers that nothing happens to."""
+    def round(self) -> bool:
+        """What is due is handed out and done, by workers that nothing happens to; False when nothing is due."""
         self.run_out(self.start_dispatch())
+        busy = bool(self.unread)
         for piece in list(self.unread):
             self.run_out(self.deliver(piece))
         while (suspect := self.next_suspect()) is not None:
+            busy = True
             self.run_out(self.deliver(suspect, suspects=True))
+        return busy
 
     def pass_time(self, what: str) -> None:
         """Make leases, wakes, parks or patience end now."""
@@ -319,6 +339,8 @@ class Fleet:
     # --- the end ------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
+        self.world.moves += self.watcher.moves
+        self.world.dropped += self.dropped
         for work in list(self.works):
             self.kill(work)
         self.connection.close()
@@ -329,14 +351,15 @@ class Fleet:
             self.run_out(work)
         self.chains.rooms.clear()
         for _ in range(_REST_ROUNDS):
+            while self.round():
+                pass
+            if not any(run.state in ACTIVE_RUN_STATES for run in self.rows.runs.values()):
+                return
             for what in ("leases", "wakes"):
                 self.pass_time(what)
             with self.plain.begin() as session:
                 make_parked_due(session, MODEL_STAGES)
             self.run_out(self.start_reconcile())
-            self.round()
-            if not any(run.state in ACTIVE_RUN_STATES for run in self.rows.runs.values()):
-                return
         self.sound = False
         raise AssertionError([run for run in self.rows.runs.values() if run.state in ACTIVE_RUN_STATES])
 

@@ -21,7 +21,7 @@ _RESULT = ("output", "input_digest", "answered_by", "degraded", "reused", "calls
 
 # The next transaction that writes, or locks a row, has another number.
 _WRITTEN = text("select pg_snapshot_xmax(pg_current_snapshot())::text")
-_UNITS = text("select * from unit order by id")
+_UNITS = text("select *, coalesce(lease_expires_at < now(), false) as overdue from unit order by id")
 _RUNS = text(
     "select id, document_id, state, blob_digest, primary_only, redo_from, finished_at, resume_at, incomplete,"
     " failure_kind, recipe ->> 'on_page_failure' as on_page_failure from run order by id"
@@ -58,7 +58,7 @@ class Rows:
 
 
 class Watcher:
-    """Compares what there is with what there was.
+    """Compares what there is with what there was, and counts the ``moves`` that it has seen.
 
     Args:
         connection: In autocommit; it sees what has been committed.
@@ -67,13 +67,15 @@ class Watcher:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self.rows = Rows()
+        self.moves: Counter[str] = Counter()
         self._written = ""
 
-    def look(self, *, may_lose: bool) -> None:
+    def look(self, by: str, *, may_lose: bool) -> None:
         """Check everything.
 
         Args:
-            may_lose: Whether what has just happened may count as the loss of a lease.
+            by: Who has just done something, as leases name workers.
+            may_lose: Whether that may count as the loss of a lease.
         """
         written = self._connection.execute(_WRITTEN).scalar_one()
         if written == self._written:
@@ -82,11 +84,18 @@ class Watcher:
         was, now = self.rows, self._read()
         self.rows = now
         for run in now.runs.values():
-            _check_run_move(was.runs.get(run.id), run)
+            old = was.runs.get(run.id)
+            _check_run_move(old, run)
+            if old is not None and old.state != run.state:
+                self.moves[f"run {old.state} to {run.state}"] += 1
             _check_run(run, now)
         for unit in now.units.values():
-            _check_unit_move(was.units.get(unit.id), unit, may_lose=may_lose)
+            before = was.units.get(unit.id)
+            _check_unit_move(before, unit, may_lose=may_lose)
             _check_unit(unit, now.runs[unit.run_id])
+            if before is not None and before.state != unit.state:
+                self.moves[f"{before.state} to {unit.state}"] += 1
+                _check_lease(before, unit, by)
         _check_what_is_gone(was, now)
         for document in now.documents.values():
             _check_document(was.documents.get(document.id), document, now)
@@ -169,6 +178,20 @@ def _check_unit_move(was: Row[Any] | None, unit: Row[Any], *, may_lose: bool) ->
         assert may_lose, f"{said} counts a lost lease, and none was lost"
         assert before is UnitState.LEASED, said
     assert unit.calls >= was.calls, said
+
+
+def _check_lease(was: Row[Any], unit: Row[Any], by: str) -> None:
+    """A lease is given up by its holder, or taken away once it has run out or its holder is known to be dead."""
+    if was.state != UnitState.LEASED:
+        return
+    said = f"unit {unit.id} ({unit.stage} {unit.ordinal}) of {was.leased_by} became {unit.state} by {by}"
+    if by.startswith("worker"):
+        assert was.leased_by == by, said
+    elif by.startswith("reconciler"):
+        assert was.overdue, said
+        assert unit.state in (UnitState.PENDING, UnitState.FAILED), said
+    else:
+        assert by == f"the end of {was.leased_by}", said
 
 
 def _check_unit(unit: Row[Any], run: Row[Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -44,6 +45,8 @@ class World:
     Attributes:
         contents: The files' bytes, any of which may stand at any path.
         chats: The three chat roles.
+        moves: What the examples have seen happen, for telling whether they were worth it.
+        dropped: Late answers that nobody took.
     """
 
     engine: Engine
@@ -52,7 +55,9 @@ class World:
     loop: asyncio.AbstractEventLoop
     contents: tuple[bytes, ...] = field(default_factory=lambda: tuple(_contents()))
     embedder: ScriptedEmbedder = field(default_factory=ScriptedEmbedder)
-    _parsed: dict[str, tuple[Done, dict[int, tuple[bytes, str]]]] = field(default_factory=dict)
+    moves: Counter[str] = field(default_factory=Counter, repr=False)
+    dropped: int = 0
+    _parsed: dict[str, tuple[Done, dict[int, tuple[bytes, str]]]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self.chats = (

@@ -158,7 +158,7 @@ def handbook_pdf() -> bytes:
 
 # --- a scanned PDF: nothing but a picture of a page ------------------------------------------------------------------
 
-_REPORT_1987 = """SALTMERE HARBOUR TRUST
+REPORT_1987 = """SALTMERE HARBOUR TRUST
 
 Report on the inspection of the Cobbler's Sluice
 after the storm of 16 October 1987
@@ -185,7 +185,7 @@ def scan_pdf() -> bytes:
     rng = random.Random(1987)  # noqa: S311 -- paper, not secrets
     page = Image.new("L", (1000, 1414), 243)
     draw = ImageDraw.Draw(page)
-    draw.multiline_text((105, 150), _REPORT_1987, font=ImageFont.load_default(29), fill=38, spacing=15)
+    draw.multiline_text((105, 150), REPORT_1987, font=ImageFont.load_default(29), fill=38, spacing=15)
     page = page.rotate(0.6, Image.Resampling.BICUBIC, fillcolor=243).filter(ImageFilter.GaussianBlur(0.6))
     page = ImageChops.subtract(page, _grain(rng, page.size, strength=14))
     return _scanned(page, quality=42)
@@ -240,7 +240,7 @@ def chinese_scan_pdf() -> bytes:
 
 # --- a photo of a notice ---------------------------------------------------------------------------------------------
 
-_NOTICE = """NOTICE
+NOTICE = """NOTICE
 
 Slipway closed for dredging
 from 3 to 9 March
@@ -257,7 +257,7 @@ def notice_png() -> bytes:
     board = Image.new("L", (760, 640), 226)
     draw = ImageDraw.Draw(board)
     draw.rectangle((14, 14, 745, 625), outline=70, width=5)
-    draw.multiline_text((70, 52), _NOTICE, font=ImageFont.load_default(42), fill=30, spacing=9)
+    draw.multiline_text((70, 52), NOTICE, font=ImageFont.load_default(42), fill=30, spacing=9)
     wall = Image.new("L", (900, 760), 118)
     # The board seen a little from the left and from below: each corner of the photo, as a point of the board's plane.
     seen = board.transform(
@@ -289,7 +289,7 @@ _WORDML = "application/vnd.openxmlformats-officedocument.wordprocessingml"
 _XML = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n'
 
 
-_BOARD = """RADIO: VHF CHANNEL 74
+BOARD = """RADIO: VHF CHANNEL 74
 CALL SIGN: SALTMERE GATE"""
 
 
@@ -297,7 +297,7 @@ def rota_docx() -> bytes:
     board = Image.new("1", (520, 150), 1)
     draw = ImageDraw.Draw(board)
     draw.rectangle((2, 2, 517, 147), outline=0, width=3)
-    draw.multiline_text((24, 22), _BOARD, fill=0, font=ImageFont.load_default(34), spacing=18)
+    draw.multiline_text((24, 22), BOARD, fill=0, font=ImageFont.load_default(34), spacing=18)
     body = [
         _p("Night Watch", "Title"),
         _p("Rota", "Heading1"),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
+import pypdfium2
 import pypdfium2.raw as pdfium
 
 __all__ = ["Drawn", "look"]
@@ -15,6 +17,10 @@ _MAX_OBJECTS = 20_000
 _MAX_DEPTH = 8
 _FIGURE_PT = 24.0
 _FIGURE_SHARE = 0.008
+_COVER_SHARE = 0.7
+_OPAQUE = 230
+# An image is rendered at a pixel a point to see whether it covers: on a page of four by four metres that is too much.
+_MAX_LOOK_PT2 = 40e6
 _STROKES = 10
 _STROKES_SHARE = 0.03
 
@@ -28,39 +34,66 @@ class Drawn:
     Attributes:
         anything: Any image, path or shading at all.
         image_share: Share of the page under images, 0 to 1; overlaps count once for the largest.
+        hidden_text: Share of the page's texts that an image of the whole page was drawn over, 0 to 1.
         has_figures: An image of some size, or curves and slants over some area (a chart, a map, a drawing).
     """
 
     anything: bool
     image_share: float
+    hidden_text: float
     has_figures: bool
 
 
-def look(page: Any, width_pt: float, height_pt: float) -> Drawn:
-    """Look through a page's objects (pdfium's ``FPDF_PAGE``)."""
+def look(page: pypdfium2.PdfPage, width_pt: float, height_pt: float) -> Drawn:
+    """Look through a page's objects."""
     area = max(width_pt * height_pt, 1.0)
     images: list[Box] = []
     strokes: list[Box] = []
     anything = False
-    for item in _objects(page):
+    texts = hidden = 0
+    for item, is_nested in _objects(page.raw):
         kind = pdfium.FPDFPageObj_GetType(item)
         if kind == pdfium.FPDF_PAGEOBJ_TEXT:
+            texts += 1
             continue
         anything = True
         if kind == pdfium.FPDF_PAGEOBJ_IMAGE:
             images.append(_bounds(item))
+            # What is nested has the box of its form, not of the page.
+            covers = texts > hidden and not is_nested and _COVER_SHARE * area < _area(images[-1]) < _MAX_LOOK_PT2
+            if covers and not _shows_through(page, item):
+                hidden = texts
         elif kind == pdfium.FPDF_PAGEOBJ_SHADING or (kind == pdfium.FPDF_PAGEOBJ_PATH and _is_drawing(item)):
             strokes.append(_bounds(item))
     shares = [_area(box) / area for box in images if _is_seen(box)]
     figure = any(share >= _FIGURE_SHARE for share in shares) or _is_figure(strokes, area)
-    return Drawn(anything, min(1.0, sum(shares)), figure)
+    return Drawn(anything, min(1.0, sum(shares)), hidden / texts if texts else 0.0, figure)
 
 
-def _objects(page: Any) -> Iterator[Any]:
+def _shows_through(page: pypdfium2.PdfPage, image: Any) -> bool:
+    """Whether what lies under an image can be seen: only its rendering tells whether it has a mask."""
+    if pdfium.FPDFPageObj_HasTransparency(image):
+        return True
+    raw = pdfium.FPDFImageObj_GetRenderedBitmap(page.pdf.raw, page.raw, image)
+    if not raw:
+        return True
+    with closing(pypdfium2.PdfBitmap.from_raw(raw)) as bitmap:
+        picture = bitmap.to_pil()
+        if "A" not in picture.getbands():
+            return False
+        opacity = picture.getchannel("A").histogram()
+        return bool(sum(opacity[_OPAQUE:]) < _COVER_SHARE * sum(opacity))
+
+
+def _objects(page: Any) -> Iterator[tuple[Any, bool]]:
+    """The page's objects in the order they are drawn, and whether a form holds them."""
     count = pdfium.FPDFPage_CountObjects(page)
     budget = [_MAX_OBJECTS]
     for index in range(min(count, _MAX_OBJECTS)):
-        yield from _flat(pdfium.FPDFPage_GetObject(page, index), 0, budget)
+        item = pdfium.FPDFPage_GetObject(page, index)
+        is_form = pdfium.FPDFPageObj_GetType(item) == pdfium.FPDF_PAGEOBJ_FORM
+        for one in _flat(item, 0, budget):
+            yield one, is_form
 
 
 def _flat(item: Any, depth: int, budget: list[int]) -> Iterator[Any]:

@@ -13,7 +13,8 @@ from PIL import Image
 from pipeline.documents.figures import look
 from pipeline.documents.job import Begun, Ended, Event, Job, Opened
 from pipeline.documents.raster import Sink, fit, is_blank
-from pipeline.documents.textlayer import judge, read_layer
+from pipeline.documents.textlayer import read_layer
+from pipeline.documents.verdict import judge
 from pipeline.domain.document import ParsedPage, TextFormat, TextQuality
 from pipeline.domain.errors import Failure, RejectedInput
 from pipeline.domain.text import safe_text
@@ -28,6 +29,7 @@ _JUNK_TITLE = re.compile(
 _FILE_TITLE = re.compile(r"\.(docx?|pptx?|xlsx?|pdf|indd|qxd|tex|dvi|ps|rtf|odt|pages|html?)$", re.IGNORECASE)
 _MADE_BY = re.compile(r"^(microsoft \w+|\w+ writer)\s*-\s*", re.IGNORECASE)
 _SMALLEST_PT = 1.0
+_UNBELIEVED = frozenset({TextQuality.NONE, TextQuality.POOR})
 
 
 def read(job: Job) -> Iterator[Event]:
@@ -87,14 +89,15 @@ def _read_page(page: pypdfium2.PdfPage, number: int, job: Job, sink: Sink) -> tu
     width, height = max(width, _SMALLEST_PT), max(height, _SMALLEST_PT)
     with closing(page.get_textpage()) as textpage:
         layer = read_layer(textpage.raw, height)
-    drawn = look(page.raw, width, height)
-    quality = judge(layer, drawn.image_share)
+    drawn = look(page, width, height)
+    quality = judge(layer, drawn)
     noted = pdfium.FPDFPage_GetAnnotCount(page.raw) > 0
     blank = quality is TextQuality.NONE and not drawn.anything and not noted
     image = None
     if not blank and (job.images == "all" or quality is not TextQuality.GOOD or drawn.has_figures):
         with _rendered(page, width, height, job) as rendered:
-            blank = layer.chars == 0 and is_blank(rendered)
+            # Text that can't be believed may be all that an empty page holds.
+            blank = quality in _UNBELIEVED and is_blank(rendered)
             if not blank:
                 image = sink.jpeg(rendered, number)
     parsed = ParsedPage(

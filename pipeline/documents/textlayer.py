@@ -1,4 +1,4 @@
-"""A PDF page's text layer: read word by word with its boxes, and judged.
+"""A PDF page's text layer: read word by word with its boxes. ``verdict`` says whether it is to be believed.
 
 pdfium gives characters in the order of the content stream, with spaces and line ends that it found. Boxes are asked for
 at the ends of words only: a call costs 1.5 µs, and a page has thousands of characters.
@@ -19,14 +19,14 @@ import pypdfium2.raw as pdfium
 from pipeline.documents.lines import as_rows, heading_of, write
 from pipeline.documents.order import in_reading_order
 from pipeline.documents.pieces import CELL_GAP, LineBuilder, Piece, adjoins, overlap
-from pipeline.domain.document import TextQuality
 
-__all__ = ["Layer", "judge", "read_layer"]
+__all__ = ["Layer", "read_layer"]
 
 _MAX_CHARS = 400_000
 # Controls but for the mark of a hyphen, the signs of a missing character, and those that mean what a font likes.
 _NO_MEANING = re.compile("[\x00\x01\x03-\x1f\ufffd-\uffff\ue000-\uf8ff]")
 _INVISIBLE = frozenset({pdfium.FPDF_TEXTRENDERMODE_INVISIBLE, pdfium.FPDF_TEXTRENDERMODE_CLIP})
+_WHITE = 250
 _HYPHEN = "\x02"
 _NO_CHARACTER = "\ufffe"
 # Every TeX font without a character map puts its "ff" there; one character stays one, so that indices agree.
@@ -60,6 +60,7 @@ class Layer:
         heading: The most prominent line at the top of the page; None when all text is of one size.
         chars: Characters that aren't white space.
         invisible: Share of them that is drawn invisibly (0 to 1).
+        white: Share of them that is white, which shows only on something else.
         unmapped: Share of them that the font gives no character for.
     """
 
@@ -67,10 +68,11 @@ class Layer:
     heading: str | None
     chars: int
     invisible: float
+    white: float
     unmapped: float
 
 
-_NOTHING = Layer("", None, 0, 0.0, 0.0)
+_NOTHING = Layer("", None, 0, 0.0, 0.0, 0.0)
 
 
 def read_layer(textpage: Any, height_pt: float) -> Layer:
@@ -92,11 +94,13 @@ def read_layer(textpage: Any, height_pt: float) -> Layer:
     lines = [_line(textpage, text, match.span(), angle, height_pt) for match in _LINE.finditer(text)]
     pieces = [piece for line in lines for piece in line]
     rows = as_rows(in_reading_order(pieces))
+    invisible, white = _unseen_shares(textpage, solid)
     return Layer(
         text=write(rows),
         heading=heading_of(rows),
         chars=chars,
-        invisible=_invisible_share(textpage, solid),
+        invisible=invisible,
+        white=white,
         unmapped=sum(_is_unmapped(textpage, index, text[index]) for index in solid) / len(solid),
     )
 
@@ -150,15 +154,20 @@ def _main_angle(textpage: Any, solid: Sequence[int]) -> float:
     return max(votes, key=lambda angle: votes[angle])
 
 
-def _invisible_share(textpage: Any, solid: Sequence[int]) -> float:
-    # Invisible text comes by the page or by the block: a third of the sample tells it as well.
+def _unseen_shares(textpage: Any, solid: Sequence[int]) -> tuple[float, float]:
+    """The shares of characters that are drawn invisibly, and in white."""
+    # Such text comes by the page or by the block: a third of the sample tells it as well.
     some = solid[::3]
-    return sum(_is_invisible(textpage, index) for index in some) / len(some)
-
-
-def _is_invisible(textpage: Any, index: int) -> bool:
-    mode: int = pdfium.FPDFTextObj_GetTextRenderMode(pdfium.FPDFText_GetTextObject(textpage, index))
-    return mode in _INVISIBLE
+    invisible = white = 0
+    for index in some:
+        mode = pdfium.FPDFTextObj_GetTextRenderMode(pdfium.FPDFText_GetTextObject(textpage, index))
+        pdfium.FPDFText_GetFillColor(textpage, index, *_COLOUR_REFS)
+        red, green, blue, alpha = (part.value for part in _COLOUR)
+        if mode in _INVISIBLE or (mode == pdfium.FPDF_TEXTRENDERMODE_FILL and alpha == 0):
+            invisible += 1
+        elif mode == pdfium.FPDF_TEXTRENDERMODE_FILL and min(red, green, blue) >= _WHITE:
+            white += 1
+    return invisible / len(some), white / len(some)
 
 
 def _is_unmapped(textpage: Any, index: int, char: str) -> bool:
@@ -268,6 +277,9 @@ def _spelled(word: str) -> str:
     return word
 
 
+_COLOUR = tuple(ctypes.c_uint() for _ in range(4))
+_COLOUR_REFS = tuple(map(ctypes.byref, _COLOUR))
+
 # One for all calls: the child has one thread, and making them costs more than filling them.
 _RECT = pdfium.FS_RECTF()
 _RECT_REF = ctypes.byref(_RECT)
@@ -276,40 +288,3 @@ _RECT_REF = ctypes.byref(_RECT)
 def _box(textpage: Any, index: int) -> tuple[float, float, float, float]:
     pdfium.FPDFText_GetLooseCharBox(textpage, index, _RECT_REF)
     return _RECT.left, _RECT.bottom, _RECT.right, _RECT.top
-
-
-# --- judging ---------------------------------------------------------------------------------------------------------
-
-_LATIN_WORD = re.compile(r"[A-Za-z]{2,}")
-_LETTER_IN_CODE = re.compile(r"(?<=[A-Za-z])[!-@\[-`{-~](?=[A-Za-z])")
-_FEW_CHARS = 120
-_FULL_PAGE = 0.7
-
-
-def judge(layer: Layer, image_share: float) -> TextQuality:
-    """Say whether a page's own text may be believed.
-
-    Args:
-        layer: What the text layer says.
-        image_share: Share of the page that images cover, 0 to 1.
-    """
-    if layer.chars == 0:
-        return TextQuality.NONE
-    if layer.invisible > 0.5 or layer.unmapped > 0.5 or _is_garbled(layer.text):
-        return TextQuality.POOR
-    # A stamp or a page number on a scan is not the page's text.
-    if layer.unmapped > 0.1 or (image_share > _FULL_PAGE and layer.chars < _FEW_CHARS):
-        return TextQuality.PARTIAL
-    return TextQuality.GOOD
-
-
-def _is_garbled(text: str) -> bool:
-    """A font whose codes were taken for characters gives words without vowels, or with signs inside them."""
-    words = _LATIN_WORD.findall(text)
-    letters = "".join(words).lower()
-    solid = len("".join(text.split()))
-    if len(letters) < 80 or len(letters) < 0.3 * solid:
-        return False
-    vowels = sum(map(letters.count, "aeiouy")) / len(letters)
-    inside = len(_LETTER_IN_CODE.findall(text)) / len(letters)
-    return not 0.2 <= vowels <= 0.65 or inside > 0.12

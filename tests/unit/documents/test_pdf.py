@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import zlib
 
 import pytest
@@ -214,6 +215,28 @@ def test_a_turned_page_is_rendered_turned_and_read_all_the_same(make_job: MakeJo
     assert "North gate\t-0.40 m\t1.85 m" in page.text
     assert page.image is not None
     assert (page.image.width_px > page.image.height_px) == (degrees != 180)
+
+
+@pytest.mark.parametrize("degrees", [90, -90, 450])
+def test_a_turn_that_stands_elsewhere_in_the_file_counts_as_well(make_job: MakeJob, degrees: int) -> None:
+    # The page's own entry is a reference to the number; and one that all pages inherit.
+    number = len(re.findall(rb"\d+ 0 obj", handbook_pdf())) + 1
+    turn = f"{number} 0 obj\n{degrees}\nendobj\ntrailer".encode()
+    direct = b"/MediaBox [0 0 595 842]"
+    own = handbook_pdf().replace(direct, direct + f" /Rotate {number} 0 R".encode()).replace(b"trailer", turn, 1)
+    inherited = handbook_pdf().replace(b"<< /Type /Pages", f"<< /Type /Pages /Rotate {degrees}".encode())
+    for content in (own, inherited):
+        page, _ = pages(make_job, content, images="all")
+        assert page.image is not None
+        assert page.image.width_px > page.image.height_px
+        assert "North gate\t-0.40 m\t1.85 m" in page.text
+
+
+@pytest.mark.parametrize("long_side_px", [300, 1540, 2200])
+def test_a_page_is_rendered_as_large_as_asked(make_job: MakeJob, long_side_px: int) -> None:
+    for page in pages(make_job, handbook_pdf(), images="all", long_side_px=long_side_px):
+        assert page.image is not None
+        assert abs(max(page.image.width_px, page.image.height_px) - long_side_px) <= 1
 
 
 def test_a_page_of_any_size_is_rendered_within_the_limits(make_job: MakeJob) -> None:

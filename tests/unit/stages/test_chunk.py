@@ -229,10 +229,20 @@ def test_code_that_fits_a_chunk_only_without_its_heading_stays_whole() -> None:
     assert code in [piece.text for piece in chunked(f"## Opening them all\n\n{code}", limit=count(code))]
 
 
-def test_a_count_for_an_unknown_tokenizer_is_never_below_the_known_one() -> None:
+def test_a_count_for_an_unknown_tokenizer_is_above_what_is_known_of_others() -> None:
+    cautiously = cautious(lambda text: len(text.split()), 1.25)
+    assert cautiously("four words of text") == 5 + 2
+    assert cautiously("уровень воды") == 11 + 2
+    assert cautiously("水位 level") == 4 + 2 + 2
+    assert cautiously("😀") == 4 + 2
+    assert cautious(count, 1) is count
+
+
+def test_chunks_are_within_a_cautious_count() -> None:
+    text = "Смотритель шлюза записывает уровень воды каждые два часа. " * 20
     cautiously = cautious(count, 1.25)
-    assert cautiously("abcd efgh") == 7
-    assert cautious(count, 1)("abcd efgh") == count("abcd efgh")
+    found = chunk([(1, text)], title=None, max_tokens=100, count_tokens=cautiously, overlap_tokens=20)
+    assert all(piece.tokens == cautiously(piece.text) <= 100 for piece in found)
 
 
 def test_a_huge_table_is_cut_without_being_measured_whole() -> None:

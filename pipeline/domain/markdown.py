@@ -26,6 +26,8 @@ _SENTENCE = re.compile(
 )
 _WORD = re.compile(r"\s*\S+\s*")
 _LEAST_LIMIT = 8
+# What the seams with a head and a tail may add to their sizes.
+_SEAM = 4
 
 
 class BlockKind(StrEnum):
@@ -193,8 +195,11 @@ def pack(units: Sequence[str], limit: int, measure: Measure, *, head: str = "", 
     batch: list[str] = []
     size = 0
     for unit in units:
-        for part in [unit] if frame.fits(unit) else _smaller(unit, frame):
-            added = frame.size(part)
+        whole = frame.size(unit)
+        # Counting is what takes the time: what is clearly small enough is counted once.
+        fits = whole + _SEAM <= frame.room or frame.fits(unit)
+        for part in [unit] if fits else _smaller(unit, frame):
+            added = whole if fits else frame.size(part)
             if batch and size + added > frame.room:
                 pieces.extend(_close(batch, frame))
                 batch, size = [], 0

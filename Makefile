@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test unit check corpus machine bench chaos format lock clean
+.PHONY: help install demo test unit check corpus machine bench quality chaos backlog format lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -51,6 +51,9 @@ chaos: $(VENV)/.dev-installed ## Ten minutes of random faults under 200 document
 
 backlog: $(VENV)/.dev-installed ## 100,000 documents enqueued, handed out, looked at; and who is served meanwhile (minutes)
 	$(BIN)/python -m benchmarks.backlog
+
+quality: $(VENV)/.dev-installed ## How well search finds and OCR reads, over examples/ and ../shared/corpus (minutes)
+	$(BIN)/python -m benchmarks.quality
 
 unit: $(VENV)/.dev-installed ## Unit tests alone (seconds, no services)
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest tests/unit -q -n 2

@@ -97,12 +97,12 @@ def stage_seconds(harness: Harness, path: Path, *, images: bool) -> float:
     """
     recipe = harness.recipe(describe=When.ALWAYS if images else When.AUTO)
     (document,) = harness.enqueue(path, recipe=recipe)
-    slices = [piece for piece in harness.dispatch() if piece.run_id == document.run]
-    if not slices:
-        msg = f"{path.name} was not handed out: its bytes are known"
+    mine = [piece for piece in harness.dispatch() if (piece.run_id, piece.stage) == (document.run, Stage.PARSE)]
+    if not mine:
+        msg = f"{path.name} is not parsed: its bytes are known"
         raise RuntimeError(msg)
     began = time.perf_counter()
-    for piece in slices:
+    for piece in mine:
         harness.ingest().run_slice(piece.run_id, piece.stage, piece.ordinals)
     seconds = time.perf_counter() - began
     (unit,) = harness.units(document.run, Stage.PARSE)

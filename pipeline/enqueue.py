@@ -1,6 +1,6 @@
 """Enqueue: files become documents with a queued run, in slices, each accepted when its transaction has committed.
 
-Per slice: read (hash, sniff), store the blobs, then one short transaction. While one slice is with Postgres the next
+Per slice: read (``intake``), store the blobs, then one short transaction. While one slice is with Postgres the next
 is read and stored. Whoever calls publishes afterwards (``dispatch``); what was committed and not published is found by
 the dispatcher all the same.
 """
@@ -19,9 +19,11 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from pipeline.domain.document import Limits
-from pipeline.domain.errors import RejectedInput, UsageError
+from pipeline.domain.errors import UsageError
+from pipeline.intake import Intake, Read
+from pipeline.passwords import Passwords
 from pipeline.recipe import Recipe
-from pipeline.sources import BadSource, Sniff, Source, find_sources, read_file, why_unreadable
+from pipeline.sources import BadSource, Sniff, Source, why_unreadable
 from pipeline.store.blob_rows import record_blobs
 from pipeline.store.blobs import BlobSource, BlobStore, StoredBlob
 from pipeline.store.documents import (
@@ -48,8 +50,6 @@ __all__ = ["EnqueueResult", "EnqueueState", "Enqueued", "enqueue"]
 T = TypeVar("T")
 
 SLICE_FILES = 1000
-KEPT_BYTES = 16 << 20
-"""Most bytes of a slice's small files that are kept in memory from reading them until they are stored."""
 _NAME = re.compile(r"[^\s/\x00-\x1f\x7f](?:[^/\x00-\x1f\x7f]{0,198}[^\s/\x00-\x1f\x7f])?")
 
 
@@ -125,15 +125,6 @@ class EnqueueResult:
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
-    """A file that was read: what it is, where it lies, and its bytes as long as they are held."""
-
-    source: Source
-    file: NewDocument
-    data: bytes | None
-
-
-@dataclass(frozen=True, slots=True)
 class _Stored:
     """A file whose bytes are in the blob store."""
 
@@ -147,12 +138,12 @@ class _Prepared:
     """A slice that is ready for its transaction.
 
     Attributes:
-        order: The paths as they came.
-        outcomes: What is settled already: rejected, or unchanged at first sight.
+        order: The uris as they came, and in their places what is rejected.
+        outcomes: What is settled already: unchanged at first sight, or not to be stored.
         known: The uris of those stored files that are documents already.
     """
 
-    order: list[str]
+    order: list[str | Enqueued]
     outcomes: dict[str, Enqueued]
     stored: list[_Stored]
     known: frozenset[str]
@@ -182,7 +173,7 @@ class _Job:
     batch_id: int
     space_id: int
     priority: int
-    password: str | None
+    passwords: Passwords
 
 
 def enqueue(
@@ -197,22 +188,25 @@ def enqueue(
     label: str | None = None,
     priority: int = 5,
     recursive: bool = False,
-    password: str | None = None,
+    expand: bool = False,
+    passwords: Passwords | None = None,
     dry_run: bool = False,
     on_slice: Callable[[Sequence[Enqueued]], None] | None = None,
 ) -> EnqueueResult:
     """Accept files. A bad path is rejected and the others go on.
 
     A file whose bytes are live, or on their way, under the same recipe is ``unchanged``. A changed one supersedes the
-    run that is on its way. The same file enqueued twice at once gets one run.
+    run that is on its way. The same file enqueued twice at once gets one run. A mail's attachments are documents of
+    their own, known by the mail's uri, ``!/`` and their names.
 
     Args:
         recipe: The collection's, as the configuration stands now.
-        limits: Only ``max_bytes`` counts here.
+        limits: What files and what is in them may come to.
         label: The batch's; None for a new one named for the day.
         priority: 0–9, 9 first.
         recursive: Whether folders stand for their subfolders' files as well.
-        password: Opens these documents; kept beside the blobs, under the document's id, and nowhere else.
+        expand: Whether archives stand for the files in them; else they are rejected.
+        passwords: What opens these documents; kept beside the blobs, under the document's id, and nowhere else.
         dry_run: Say what would be done, and store nothing.
         on_slice: Called after each commit with its documents, for progress and to dispatch early.
 
@@ -222,18 +216,20 @@ def enqueue(
     """
     _check(collection, label, priority)
     documents: list[Enqueued] = []
-    slices = _slices(find_sources(paths, recursive=recursive), SLICE_FILES)
-    read = ([*_read(sources, limits, sniff)] for sources in slices)
-    if dry_run:
-        for files in read:
-            documents += _foresee(sessions, collection, recipe.digest, files)
-        return EnqueueResult(None, label, collection, documents)
-    job, label = _begin(sessions, blobs, recipe, collection, label, priority, password)
-    for prepared in _ahead(_prepare(job, files) for files in read):
-        done = _accept(job, prepared)
-        documents += done
-        if on_slice is not None:
-            on_slice(done)
+    with Intake(limits, sniff, recursive, expand) as intake:
+        slices = _slices(intake.read(paths), SLICE_FILES)
+        if dry_run:
+            for read in slices:
+                documents += _foresee(sessions, collection, recipe.digest, read)
+                intake.release(len(documents))
+            return EnqueueResult(None, label, collection, documents)
+        job, label = _begin(sessions, blobs, recipe, collection, label, priority, passwords or Passwords())
+        for prepared in _ahead((_prepare(job, read) for read in slices), intake.stop):
+            done = _accept(job, prepared)
+            documents += done
+            intake.release(len(documents))
+            if on_slice is not None:
+                on_slice(done)
     return EnqueueResult(job.batch_id, label, collection, documents)
 
 
@@ -252,69 +248,57 @@ def _begin(
     collection: str,
     label: str | None,
     priority: int,
-    password: str | None,
+    passwords: Passwords,
 ) -> tuple[_Job, str]:
     embed = recipe.body["stages"]["embed"]
     space_id = ensure_space(sessions, embed["model"], embed["dim"])
     with sessions.begin() as session:
         collection_id = make_collection(session, collection)
         batch_id, made_label = make_batch(session, collection_id, label)
-    job = _Job(sessions, blobs, recipe, recipe.digest, collection_id, batch_id, space_id, priority, password)
+    job = _Job(sessions, blobs, recipe, recipe.digest, collection_id, batch_id, space_id, priority, passwords)
     return job, made_label
 
 
-def _read(sources: Sequence[Source | BadSource], limits: Limits, sniff: Sniff) -> Iterator[_Read | Enqueued]:
-    left = KEPT_BYTES
-    for source in sources:
-        if isinstance(source, BadSource):
-            yield Enqueued(source.uri, EnqueueState.REJECTED, reason=source.reason, given=source.given)
-            continue
-        try:
-            facts = read_file(source.path, limits.max_bytes, sniff)
-        except RejectedInput as error:
-            yield _rejected(source, str(error))
-        except OSError as error:
-            yield _rejected(source, why_unreadable(error))
-        else:
-            kept = facts.data if facts.size_bytes <= left else None
-            left -= len(kept or b"")
-            yield _Read(source, NewDocument(source.uri, facts.digest, facts.media_type, facts.size_bytes), kept)
-
-
-def _rejected(source: Source, reason: str) -> Enqueued:
+def _rejected(source: Source | BadSource, reason: str) -> Enqueued:
     return Enqueued(source.uri, EnqueueState.REJECTED, reason=reason, given=source.given)
 
 
+def _file_of(read: Read) -> NewDocument:
+    return NewDocument(read.source.uri, read.facts.digest, read.facts.media_type, read.facts.size_bytes)
+
+
 def _foresee(
-    sessions: Sessions, collection: str, recipe_digest: str, read: Sequence[_Read | Enqueued]
+    sessions: Sessions, collection: str, recipe_digest: str, read: Sequence[Read | BadSource]
 ) -> Iterator[Enqueued]:
     with sessions() as session:
         collection_id = collection_id_of(session, collection)
         known = known_documents(session, collection_id, _uris(read)) if collection_id is not None else {}
     for one in read:
-        if isinstance(one, Enqueued):
-            yield one
+        if isinstance(one, BadSource):
+            yield _rejected(one, one.reason)
             continue
-        document = known.get(one.file.uri)
-        run = document.run_that_did(one.file.digest, recipe_digest) if document else None
-        yield _outcome(one.source, one.file, document.id if document else None, run, queued=run is None)
+        document = known.get(one.source.uri)
+        run = document.run_that_did(one.facts.digest, recipe_digest) if document else None
+        yield _outcome(one.source, _file_of(one), document.id if document else None, run, queued=run is None)
 
 
-def _prepare(job: _Job, read: Sequence[_Read | Enqueued]) -> _Prepared:
+def _prepare(job: _Job, read: Sequence[Read | BadSource]) -> _Prepared:
     """Store what has to be stored of one slice."""
-    order = [one.path if isinstance(one, Enqueued) else one.file.uri for one in read]
-    outcomes: dict[str, Enqueued] = {one.path: one for one in read if isinstance(one, Enqueued)}
+    order = [_rejected(one, one.reason) if isinstance(one, BadSource) else one.source.uri for one in read]
+    outcomes: dict[str, Enqueued] = {}
     # What is unchanged at first sight costs no write at all.
     with job.sessions() as session:
         known = known_documents(session, job.collection_id, _uris(read))
-    fresh: list[_Read] = []
+    fresh: list[Read] = []
     for one in read:
-        if isinstance(one, Enqueued):
+        if isinstance(one, BadSource):
             continue
-        document = known.get(one.file.uri)
-        run = document.run_that_did(one.file.digest, job.recipe_digest) if document else None
+        document = known.get(one.source.uri)
+        run = document.run_that_did(one.facts.digest, job.recipe_digest) if document else None
         if document and run and (not document.newest_is_active or document.newest_run_id == run):
-            outcomes[one.file.uri] = _outcome(one.source, one.file, document.id, run, queued=False)
+            outcomes[one.source.uri] = _outcome(one.source, _file_of(one), document.id, run, queued=False)
+            if document.newest_is_active:
+                _put_password(job, one.source.uri, document.id)
         else:
             fresh.append(one)
     stored = []
@@ -326,18 +310,25 @@ def _prepare(job: _Job, read: Sequence[_Read | Enqueued]) -> _Prepared:
     return _Prepared(order, outcomes, stored, frozenset(known))
 
 
-def _store(blobs: BlobStore, read: Sequence[_Read]) -> Iterator[_Stored | Enqueued]:
+def _store(blobs: BlobStore, read: Sequence[Read]) -> Iterator[_Stored | Enqueued]:
     if not read:
         return
-    put = blobs.put_all([BlobSource(one.source.path, one.file.digest, one.file.size_bytes, one.data) for one in read])
+    put = blobs.put_all(
+        [BlobSource(one.source.path, one.facts.digest, one.facts.size_bytes, one.facts.data) for one in read]
+    )
     for one, blob in zip(read, put, strict=True):
         if isinstance(blob, OSError):
             yield _rejected(one.source, why_unreadable(blob))
-        elif blob.digest == one.file.digest:
-            yield _Stored(one.source, one.file, blob)
-        else:
-            # The file has changed since it was hashed: the document is what was stored.
-            yield _Stored(one.source, replace(one.file, digest=blob.digest, size_bytes=blob.size_bytes), blob)
+            continue
+        # Where the file has changed since it was hashed, the document is what was stored.
+        file = replace(_file_of(one), digest=blob.digest, size_bytes=blob.size_bytes)
+        yield _Stored(one.source, file, blob)
+
+
+def _put_password(job: _Job, uri: str, document: UUID) -> None:
+    password = job.passwords.of(uri)
+    if password is not None:
+        job.blobs.put_secret(str(document), password)
 
 
 def _accept(job: _Job, prepared: _Prepared) -> list[Enqueued]:
@@ -350,7 +341,7 @@ def _accept(job: _Job, prepared: _Prepared) -> list[Enqueued]:
         for one in prepared.stored:
             document, run, queued = written.documents[one.file.uri]
             outcomes[one.file.uri] = _outcome(one.source, one.file, document, run, queued=queued)
-    return [outcomes[uri] for uri in prepared.order]
+    return [outcomes[one] if isinstance(one, str) else one for one in prepared.order]
 
 
 def _write(job: _Job, files: Sequence[NewDocument], known: frozenset[str]) -> _Written:
@@ -371,12 +362,13 @@ def _write_slice(session: Session, job: _Job, new: Sequence[NewDocument], old: S
     new_rows = record_blobs(session, ((file.digest, file.size_bytes, file.media_type) for file in (*new, *old)))
     made = _write_new(session, job, new) if new else {}
     again = _write_old(session, job, old) if old else {}
-    if job.password is not None:
+    written = {**made, **again}
+    if job.passwords:
         # Before the commit: a worker may take the run up the moment after it.
-        for document, _, queued in (*made.values(), *again.values()):
+        for uri, (document, _, queued) in written.items():
             if queued:
-                job.blobs.put_secret(str(document), job.password)
-    return _Written({**made, **again}, new_rows)
+                _put_password(job, uri, document)
+    return _Written(written, new_rows)
 
 
 def _write_new(session: Session, job: _Job, files: Sequence[NewDocument]) -> dict[str, tuple[UUID, int | None, bool]]:
@@ -454,15 +446,18 @@ def _outcome(source: Source, file: NewDocument, document: UUID | None, run: int 
     )
 
 
-def _ahead(items: Iterable[T]) -> Iterator[T]:
-    """The same items, each made in a thread while the one before is used."""
+def _ahead(items: Iterable[T], stop: Callable[[], None]) -> Iterator[T]:
+    """The same items, each made in a thread while the one before is used; ``stop`` cuts that short when none is."""
     made = iter(items)
     nothing = object()
     with ThreadPoolExecutor(1, "enqueue") as pool:
-        waiting = pool.submit(next, made, nothing)
-        while (item := waiting.result()) is not nothing:
+        try:
             waiting = pool.submit(next, made, nothing)
-            yield item  # type: ignore[misc]
+            while (item := waiting.result()) is not nothing:
+                waiting = pool.submit(next, made, nothing)
+                yield item  # type: ignore[misc]
+        finally:
+            stop()
 
 
 def _slices(items: Iterable[T], length: int) -> Iterator[list[T]]:
@@ -471,5 +466,5 @@ def _slices(items: Iterable[T], length: int) -> Iterator[list[T]]:
         yield part
 
 
-def _uris(read: Sequence[_Read | Enqueued]) -> list[str]:
-    return [one.file.uri for one in read if isinstance(one, _Read)]
+def _uris(read: Sequence[Read | BadSource]) -> list[str]:
+    return [one.source.uri for one in read if isinstance(one, Read)]

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from shlex import quote
 from typing import Any
 
 from pipeline.domain.errors import UsageError
 from pipeline.domain.run import ACTIVE_RUN_STATES, RunState
 from pipeline.domain.unit import MODEL_STAGES, Stage, queue_of
 from pipeline.failover.registry import BreakerState, TargetStatus
-from pipeline.sources import source_uri
+from pipeline.sources import source_uri, words_to_enqueue
 from pipeline.status import DocumentStatus, QueueLoad, Status, status
 from pipeline.store.attempts import AttemptRow, last_failures
 from pipeline.store.documents import find_document
@@ -25,7 +24,7 @@ _MESSAGE_CHARS = 200
 
 # What helps against a failure, by its kind. A kind that is not here is worth another try as it is.
 _NOT_AGAIN: dict[str, str] = {
-    "password_required": "tidegate enqueue {path} --password P",
+    "password_required": "tidegate enqueue {path} --password P   (or --password-file FILE, a line for each)",
     "corrupt": "put a sound copy in its place, then:  tidegate enqueue {path}",
     "unsupported": "convert it to a format that is read, then enqueue that",
     "unsafe": "look at the file before you trust it; it was not opened",
@@ -100,7 +99,9 @@ def why(sessions: Sessions, document: str, *, chains: Mapping[Stage, Sequence[Ch
         found = find_document(session, document, as_uri=source_uri(document))
     overview = status(sessions, document_ids=[found.id])
     if not overview.documents:
-        raise UsageError(f"{found.source_uri!r} was never run", f"tidegate enqueue {quote(found.source_uri)}")
+        raise UsageError(
+            f"{found.source_uri!r} was never run", f"tidegate enqueue {words_to_enqueue(found.source_uri)}"
+        )
     with sessions() as session:
         facts = _Facts(session, overview, chains or {})
     return Why(facts.document, *facts.explained(), facts.failures)
@@ -187,13 +188,13 @@ class _Facts:
             lines.append("What is done of it is kept and not paid for again.")
         helps = _NOT_AGAIN.get(kind)
         if helps is not None:
-            return lines, [helps.format(path=quote(self.document.path))]
+            return lines, [helps.format(path=words_to_enqueue(self.document.path))]
         return lines, [f"tidegate requeue --document {self._ref} --failed"]
 
     def _cancelled(self) -> tuple[list[str], list[str]]:
         detail = self.document.failure_detail
         lines = [f"{self.document.path} was {detail or 'cancelled'}."]
-        return lines, [f"tidegate enqueue {quote(self.document.path)}"]
+        return lines, [f"tidegate enqueue {words_to_enqueue(self.document.path)}"]
 
     def _progress(self) -> str:
         standing = self._standing

@@ -362,6 +362,8 @@ class LimitsConfig(Strict):
     parse_seconds: Count = _LIMITS.parse_seconds
     parse_memory_mb: int = Field(default=_LIMITS.parse_memory_mb, ge=256)
     max_inflate_ratio: Count = _LIMITS.max_inflate_ratio
+    max_archive_bytes: Count = _LIMITS.max_archive_bytes
+    max_members: Count = _LIMITS.max_members
 
     def to_domain(self) -> Limits:
         return Limits(**self.model_dump())

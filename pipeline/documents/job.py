@@ -19,6 +19,7 @@ __all__ = [
     "Ended",
     "Event",
     "Job",
+    "Member",
     "Opened",
     "PutOff",
     "Reader",
@@ -67,6 +68,24 @@ class Begun:
 
 
 @dataclass(frozen=True, slots=True)
+class Member:
+    """A file that a container holds, written to the work folder as ``{number}{suffix}``, or why it was not.
+
+    Attributes:
+        number: 1-based, its place in the container.
+        name: What the container calls it, ``/`` between its parts; never a path to write to.
+        suffix: Letters and digits after a dot, or nothing.
+        problem: The kind and the detail of the ``RejectedInput`` that befell it; None when it was written.
+    """
+
+    number: int
+    name: str
+    suffix: str
+    size_bytes: int
+    problem: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Rejected:
     """The file can't be taken."""
 
@@ -89,7 +108,7 @@ class Ended:
     title: str | None = None
 
 
-Event = Opened | Begun | ParsedPage | Rejected | PutOff | Ended
+Event = Opened | Begun | ParsedPage | Member | Rejected | PutOff | Ended
 Reader = Callable[[Job], Iterator[Event]]
 
 _NAMES: dict[type, str] = {
@@ -97,6 +116,7 @@ _NAMES: dict[type, str] = {
     Opened: "opened",
     Begun: "begun",
     ParsedPage: "page",
+    Member: "member",
     Rejected: "rejected",
     PutOff: "put_off",
     Ended: "ended",
@@ -142,10 +162,16 @@ def _page(body: dict[str, Any]) -> ParsedPage:
     )
 
 
+def _member(body: dict[str, Any]) -> Member:
+    problem = body.pop("problem")
+    return Member(**body, problem=(str(problem[0]), str(problem[1])) if problem else None)
+
+
 _READ: dict[str, Callable[[dict[str, Any]], Event]] = {
     "opened": lambda body: Opened(**body),
     "begun": lambda body: Begun(**body),
     "page": _page,
+    "member": _member,
     "rejected": lambda body: Rejected(**body),
     "put_off": lambda body: PutOff(**body),
     "ended": lambda body: Ended(**body),

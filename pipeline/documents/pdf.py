@@ -64,7 +64,8 @@ def _open(job: Job) -> pypdfium2.PdfDocument:
         return pypdfium2.PdfDocument(job.path, password=job.password)
     except pypdfium2.PdfiumError as exc:
         if exc.err_code == pdfium.FPDF_ERR_PASSWORD:
-            detail = "the password does not open it" if job.password else "it is locked with a password"
+            locked = "it is locked with a password; give it with --password, or many with --password-file"
+            detail = "the password does not open it" if job.password else locked
             raise RejectedInput("password_required", detail) from exc
         if exc.err_code == pdfium.FPDF_ERR_SECURITY:
             detail = "it is encrypted in a way that is not read (no standard password handler)"

@@ -12,6 +12,7 @@ from pathlib import Path
 from pipeline.documents import media
 from pipeline.documents.containers import ole_media_type, zip_media_type
 from pipeline.documents.encodings import looks_like_text, start_as_text
+from pipeline.documents.tars import is_tar, tar_start
 from pipeline.domain.errors import RejectedInput
 
 __all__ = ["sniff"]
@@ -49,7 +50,6 @@ _REFUSED: tuple[tuple[bytes, str], ...] = (
     (b"fLaC", "a sound file"),
     (b"SQLite format 3\x00", "an SQLite database"),
 )
-_TAR_AT = 257
 _MP4_AT = 4
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 
@@ -86,8 +86,8 @@ def sniff(path: Path, head: bytes | None = None) -> str:
         head: Its first 64 KB, where they have been read already.
 
     Returns:
-        A media type that one of the readers takes. A damaged file of a known kind has that kind: reading it says
-        what is wrong.
+        A media type that one of the readers takes, or that of an archive (``media.ARCHIVES``), which holds such files.
+        A damaged file of a known kind has that kind: reading it says what is wrong.
 
     Raises:
         RejectedInput: ``unsupported``: no reader takes such a file.
@@ -97,11 +97,7 @@ def sniff(path: Path, head: bytes | None = None) -> str:
         with path.open("rb") as file:
             head = file.read(_HEAD_BYTES)
     media_type = _binary_kind(path, head)
-    if media_type is None:
-        media_type = _text_kind(path, head)
-    if media_type == media.ZIP:
-        raise RejectedInput("unsupported", "a ZIP archive; unpack it and enqueue what is in it")
-    return media_type
+    return media_type if media_type is not None else _text_kind(path, head)
 
 
 def _binary_kind(path: Path, head: bytes) -> str | None:
@@ -117,6 +113,8 @@ def _binary_kind(path: Path, head: bytes) -> str | None:
         return zip_media_type(path, head)
     if head.startswith(_OLE):
         return _ole(path)
+    if is_tar(head) or is_tar(tar_start(head)):
+        return media.TAR
     _refuse(head)
     return None
 
@@ -126,8 +124,6 @@ def _refuse(head: bytes) -> None:
     for magic, what in _REFUSED:
         if head.startswith(magic):
             raise RejectedInput("unsupported", what)
-    if head[_TAR_AT : _TAR_AT + 5] == b"ustar":
-        raise RejectedInput("unsupported", "a tar archive; unpack it and enqueue what is in it")
     if head[_MP4_AT : _MP4_AT + 4] == b"ftyp":
         raise RejectedInput("unsupported", "a video or an image of a kind that is not read (MP4, HEIC, AVIF)")
 

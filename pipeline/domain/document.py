@@ -70,6 +70,8 @@ class Limits:
     parse_seconds: int = 300
     parse_memory_mb: int = 1024
     max_inflate_ratio: int = 100
+    max_archive_bytes: int = 1_073_741_824
+    max_members: int = 10_000
 
 
 @dataclass(frozen=True, slots=True)

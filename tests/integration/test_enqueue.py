@@ -10,16 +10,19 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
+from pipeline.delete import delete
 from pipeline.documents.sniff import sniff
 from pipeline.domain.document import Limits
 from pipeline.domain.errors import ServiceUnavailable, UsageError
 from pipeline.domain.run import RunState
 from pipeline.enqueue import EnqueueResult, EnqueueState, enqueue
+from pipeline.passwords import Passwords
 from pipeline.recipe import Recipe
 from pipeline.store.blobs import BlobSource, FileBlobs, StoredBlob
 from pipeline.store.runs import move_run
 from pipeline.store.schema import Batch, Blob, Document, Run, Unit
 from pipeline.store.session import Sessions, make_engine, make_sessions
+from tests.unit.documents.archives import zipped
 
 RECIPE = Recipe({"stages": {"embed": {"model": "local/wordllama", "dim": 256}}, "v": 1})
 OTHER_RECIPE = Recipe({"stages": {"embed": {"model": "local/wordllama", "dim": 256}}, "v": 2})
@@ -208,12 +211,79 @@ def test_a_dry_run_stores_nothing_and_foresees_the_outcome(put: Enqueuer, page: 
 
 
 def test_a_password_lies_beside_the_blobs_and_in_no_row(put: Enqueuer, page: Path) -> None:
-    document = put(page, password="sesame").documents[0]
+    document = put(page, passwords=Passwords(default="sesame")).documents[0]
 
     assert put.blobs.read_secret(str(document.id)) == "sesame"
     with put.sessions() as session:
         run = session.scalars(select(Run)).one()
         assert "sesame" not in repr([vars(run)])
+
+
+def test_each_document_gets_the_password_that_fits_it_also_while_it_waits(put: Enqueuer, tmp_path: Path) -> None:
+    first, second, third = (tmp_path / f"{n}.txt" for n in "abc")
+    for path in (first, second, third):
+        path.write_text(path.name)
+    passwords = Passwords([("a.txt", "one"), ("[b]*", "two")])
+    waiting = put(first).documents[0]
+
+    documents = put(tmp_path, passwords=passwords).documents
+
+    assert [document.state for document in documents] == ["unchanged", "queued", "queued"]
+    assert documents[0].id == waiting.id
+    assert [put.blobs.read_secret(str(document.id)) for document in documents] == ["one", "two", None]
+
+
+def test_an_archives_members_are_documents_like_files(put: Enqueuer, tmp_path: Path) -> None:
+    archive = tmp_path / "a.zip"
+    archive.write_bytes(zipped(("b.md", b"# B"), ("c.txt", b"c"), ("../d.txt", b"d"), ("./c.txt", b"again")))
+    assert put(archive).documents[0].reason == "unsupported: a ZIP archive; add --expand to take what is in it"
+
+    foreseen = put(archive, expand=True, dry_run=True)
+    assert put.count(Document) == 0
+    first = put(archive, expand=True)
+
+    assert [one.state for one in foreseen.documents] == [one.state for one in first.documents]
+    assert [(one.path, one.state) for one in first.documents] == [
+        (f"{archive}!/b.md", "queued"),
+        (f"{archive}!/c.txt", "queued"),
+        (f"{archive}!/../d.txt", "rejected"),
+        (f"{archive}!/c.txt", "rejected"),
+    ]
+    assert first.counts == {"queued": 2, "unchanged": 0, "rejected": 2}
+    with put.sessions() as session:
+        assert put.blobs.read(session.get_one(Run, first.documents[0].run).blob_digest) == b"# B"
+    again = put(archive, expand=True)
+    assert [(one.id, one.state) for one in again.documents[:2]] == [
+        (one.id, "unchanged") for one in first.documents[:2]
+    ]
+
+    archive.write_bytes(zipped(("b.md", b"# B"), ("c.txt", b"changed")))
+    changed = put(archive, expand=True)
+
+    assert [(one.id, one.state) for one in changed.documents] == [
+        (first.documents[0].id, "unchanged"),
+        (first.documents[1].id, "queued"),
+    ]
+    with put.sessions() as session:
+        assert session.get_one(Run, first.documents[1].run).state == "cancelled"
+    delete(put.sessions, put.blobs, [f"{archive}!/c.txt"])
+    assert put.count(Document) == 1
+
+
+def test_more_members_than_a_slice_holds_are_all_taken(
+    put: Enqueuer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.enqueue.SLICE_FILES", 4)
+    # Larger than what is held in memory, so that they are read once more when they are stored.
+    entries = [(f"{number}.txt", f"{number} ".encode() * 40_000) for number in range(10)]
+    (tmp_path / "a.zip").write_bytes(zipped(*entries))
+
+    result = put(tmp_path / "a.zip", expand=True)
+
+    assert result.counts["queued"] == 10
+    with put.sessions() as session:
+        digests = {run.blob_digest for run in session.scalars(select(Run))}
+    assert {put.blobs.read(digest) for digest in digests} == {content for _, content in entries}
 
 
 def test_slices_are_reported_as_they_are_accepted(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.sources import BadSource, Source, find_sources, source_uri
+from pipeline.sources import BadSource, Source, find_sources, source_uri, words_to_enqueue
 
 
 def _found(*paths: str | Path, recursive: bool = False) -> list[tuple[str, str | None]]:
@@ -106,3 +106,23 @@ def test_a_closed_folder_is_rejected_and_the_others_go_on() -> None:
         shutil.rmtree(root)
     assert (f"{root}/closed", "permission denied") in found
     assert any(str(root / "open.txt") in str(one) for one in found)
+
+
+def test_a_path_too_long_to_be_kept_is_rejected(tmp_path: Path) -> None:
+    folder = tmp_path
+    for number in range(9):
+        folder /= f"{number}" * 240
+    folder.mkdir(parents=True)
+    (folder / "a.txt").write_text("a")
+    ((uri, reason),) = _found(folder)
+    assert uri == f"{folder}/a.txt"
+    assert reason == "its path is longer than 2,048 bytes"
+
+
+def test_a_member_is_enqueued_again_with_its_container(tmp_path: Path) -> None:
+    assert words_to_enqueue("/a b/c.zip!/d.txt") == "'/a b/c.zip' --expand"
+    assert words_to_enqueue("/a/m.eml!/b.zip!/d.txt") == "/a/m.eml --expand"
+    plain = tmp_path / "odd!" / "a.txt"
+    plain.parent.mkdir()
+    plain.write_text("a")
+    assert words_to_enqueue(str(plain)) == f"'{plain}'"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,6 +15,7 @@ from worker.cli.terminal import Terminal, one_line, terminal_of
 
 if TYPE_CHECKING:
     from pipeline.enqueue import Enqueued, EnqueueResult
+    from pipeline.passwords import Passwords
     from worker.bootstrap import Container
     from worker.cli.waiting import Waited
 
@@ -28,6 +30,7 @@ def register(app: typer.Typer) -> None:
         epilog=example(
             "tidegate enqueue report.pdf notes/ --recursive",
             "tidegate enqueue handbook/ --collection staff --batch handbook-2026 --wait",
+            "tidegate enqueue letters.zip --expand --password-file passwords.txt",
         )
     )(enqueue)
 
@@ -41,7 +44,8 @@ class Order:
     label: str | None = None
     priority: int = 5
     recursive: bool = False
-    password: str | None = None
+    expand: bool = False
+    passwords: Passwords | None = None
     dry_run: bool = False
 
 
@@ -61,6 +65,17 @@ def enqueue(
     password: Annotated[
         str | None, typer.Option("--password", metavar="P", help="Opens these documents, where they are locked.")
     ] = None,
+    password_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--password-file",
+            metavar="FILE",
+            help="Lines 'name-or-pattern:password' (or a tab); for what no line fits, --password counts.",
+        ),
+    ] = None,
+    expand: Annotated[
+        bool, typer.Option("--expand", help="Take what is in ZIP and TAR archives; a mail's attachments always count.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
 ) -> None:
     """Take files in. A bad path is rejected and the others go on; what is unchanged is not done again.
@@ -75,7 +90,8 @@ def enqueue(
     if wait and dry_run:
         raise UsageError("--wait and --dry-run don't go together", "leave one of them out")
     terminal = terminal_of(context)
-    order = Order(paths, collection, batch, priority, recursive, password, dry_run)
+    passwords = _passwords(terminal, password_file, password)
+    order = Order(paths, collection, batch, priority, recursive, expand, passwords, dry_run)
     with services(terminal) as container:
         result = carry_out(terminal, container, order)
         say_rejected(terminal, result)
@@ -120,10 +136,22 @@ def carry_out(terminal: Terminal, container: Container, order: Order) -> Enqueue
         label=order.label,
         priority=order.priority,
         recursive=order.recursive,
-        password=order.password,
+        expand=order.expand,
+        passwords=order.passwords,
         dry_run=order.dry_run,
         on_slice=hand_out,
     )
+
+
+def _passwords(terminal: Terminal, file: Path | None, password: str | None) -> Passwords:
+    from pipeline.passwords import Passwords, read_passwords
+
+    if file is None:
+        return Passwords(default=password)
+    passwords = read_passwords(file, password)
+    if passwords.exposed:
+        terminal.note(f"warning: others can read {one_line(str(file))}; chmod 600 it")
+    return passwords
 
 
 def say_rejected(terminal: Terminal, result: EnqueueResult) -> None:

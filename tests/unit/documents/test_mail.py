@@ -1,0 +1,137 @@
+"""Mails: what is text, what is a file of its own, and what stands in the text as a picture."""
+
+from __future__ import annotations
+
+from email.message import EmailMessage
+
+import pytest
+
+from pipeline.documents.attachments import attachments, may_have_attachments
+from pipeline.documents.mail import read_mail
+from pipeline.domain.errors import RejectedInput
+
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(60)
+
+
+def a_mail(text: str = "See below.") -> EmailMessage:
+    mail = EmailMessage()
+    mail["From"], mail["To"], mail["Subject"] = "a@quay.example", "b@quay.example", "The berth plan"
+    mail.set_content(text)
+    return mail
+
+
+def files(mail: EmailMessage | bytes) -> dict[str, bytes]:
+    return {one.name: one.content() for one in attachments(bytes(mail))}
+
+
+def test_attachments_come_out_as_they_went_in() -> None:
+    mail = a_mail()
+    mail.add_attachment(b"%PDF-1.7 x", maintype="application", subtype="pdf", filename="plan.pdf")
+    mail.add_attachment("a,b\n1,2\n", subtype="csv", filename="größe.csv")
+    assert files(mail) == {"plan.pdf": b"%PDF-1.7 x", "größe.csv": b"a,b\n1,2\n"}
+    _, head, body, _ = read_mail(bytes(mail))
+    assert "**Attachments**: plan.pdf, größe.csv" in head
+    assert body.strip() == "See below."
+
+
+def test_a_mail_in_a_mail_is_one_file_as_it_was_written() -> None:
+    inner = (
+        b"From: x@y.z\nTo: q@y.z\nsubject: odd    spaces\nX-Odd: \xff\nX-Long: "
+        + b"long " * 60
+        + b"\nDate: never\n\nFrom here on, inner text.\n"
+    )
+    outer = (
+        b'From: a@b.c\nMIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="B"\n\n'
+        b"--B\nContent-Type: text/plain\n\nForwarded.\n--B\nContent-Type: message/rfc822\n\n" + inner + b"\n--B--\n"
+    )
+    (name, content), *rest = files(outer).items()
+    assert (name, rest) == ("message-2.eml", [])
+    assert content == inner
+
+
+def test_names_are_decoded_shortened_to_their_last_part_and_told_apart() -> None:
+    def part(header: str) -> str:
+        return f"--B\nContent-Type: application/pdf\nContent-Disposition: attachment; {header}\n\nx\n"
+
+    mail = 'From: a@b.c\nMIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="B"\n\n' + "".join(
+        part(header)
+        for header in (
+            'filename="../../etc/passwd"',
+            'filename="C:\\\\letters\\\\may.pdf"',
+            "filename*=utf-8''Pl%C3%A4ne.pdf",
+            'filename="=?utf-8?B?UGzDpG5lLnBkZg==?="',
+            'filename="a\n b.pdf"',
+            'filename=""',
+            "size=3",
+        )
+    )
+    assert list(files((mail + "--B--\n").encode())) == [
+        "passwd", "may.pdf", "Pläne.pdf", "Pläne (2).pdf", "a b.pdf", "part-6", "part-7",
+    ]  # fmt: skip
+
+
+def test_bodies_and_signatures_are_no_attachments() -> None:
+    mail = a_mail()
+    mail.add_alternative("<p>See <b>below</b>.</p>", subtype="html")
+    assert files(mail) == {}
+    mail.add_attachment(b"0", maintype="application", subtype="pkcs7-signature", filename="smime.p7s")
+    assert files(mail) == {}
+
+
+def test_a_picture_that_the_html_shows_stands_in_it_and_another_is_an_attachment() -> None:
+    mail = a_mail("Only words.")
+    mail.add_alternative('<p>Look:</p><img src="cid:one@x"><p>End.</p>', subtype="html")
+    html = mail.get_payload(1)
+    assert isinstance(html, EmailMessage)
+    html.add_related(PNG, "image", "png", cid="<one@x>", filename="logo.png")
+    html.add_related(PNG + b"2", "image", "png", cid="<two@x>", filename="other.png")
+    assert files(mail) == {"other.png": PNG + b"2"}
+    _, _, body, is_html = read_mail(bytes(mail))
+    assert is_html
+    assert 'src="data:image/png;base64,iVBOR' in body
+
+
+def test_text_that_follows_an_attachment_stays_in_the_body() -> None:
+    mail = a_mail("First.")
+    mail.add_attachment(PNG, maintype="image", subtype="png", filename="p.png")
+    mail.attach(a_part("Second."))
+    _, _, body, _ = read_mail(bytes(mail))
+    assert body.split() == ["First.", "Second."]
+    assert list(files(mail)) == ["p.png"]
+
+
+def a_part(text: str) -> EmailMessage:
+    part = EmailMessage()
+    part.set_content(text)
+    del part["MIME-Version"]
+    return part
+
+
+@pytest.mark.parametrize(
+    ("raw", "hint"),
+    [
+        (b"From: a\nContent-Type: text/plain\n\nwords", False),
+        (b'Content-Type: multipart/alternative; boundary="B"\n\n--B\nContent-Type: text/html\n\n--B--', False),
+        (b"Content-Type:\r\n  image/png\n\nx", True),
+        (b'Content-Type: text/plain;\n name="a.txt"\n\nx', True),
+        (b"content-disposition: attachment\n\nx", True),
+        (b"Content-Type: text/plain; name*0*=utf-8''a\n\nx", True),
+        (b"Content-Type: message/rfc822\n\nx", True),
+    ],
+)
+def test_a_glance_tells_which_mails_have_none(raw: bytes, hint: bool) -> None:
+    assert may_have_attachments(raw) is hint
+
+
+def test_parts_without_end_are_refused() -> None:
+    mail = b'From: a\nContent-Type: multipart/mixed; boundary="B"\n\n' + b"--B\n\n\n" * 10_100 + b"--B--"
+    with pytest.raises(RejectedInput, match="parts"):
+        attachments(mail)
+
+
+def test_parts_in_parts_without_end_are_an_answer_and_no_crash() -> None:
+    mail = b"From: a\n" + b"".join(
+        b'Content-Type: multipart/mixed; boundary="B%d"\n\n--B%d\n' % (n, n) for n in range(1500)
+    )
+    with pytest.raises(RejectedInput, match="recursion"):
+        attachments(mail)

@@ -22,6 +22,7 @@ _OPAQUE = 230
 # An image is rendered at a pixel a point to see whether it covers: on a page of four by four metres that is too much.
 _MAX_LOOK_PT2 = 40e6
 _STROKES = 10
+_SLANT_PT = 1.0
 _STROKES_SHARE = 0.03
 
 Box = tuple[float, float, float, float]
@@ -119,23 +120,25 @@ def _is_drawing(path: Any) -> bool:
         if kind == pdfium.FPDF_SEGMENT_BEZIERTO:
             return True
         point = _point(segment)
-        if kind == pdfium.FPDF_SEGMENT_LINETO and before is not None and _is_slanted(before, point):
+        if (
+            kind == pdfium.FPDF_SEGMENT_LINETO
+            and before is not None
+            and abs(before[0] - point[0]) > _SLANT_PT
+            and abs(before[1] - point[1]) > _SLANT_PT
+        ):
             return True
         before = point
     return False
 
 
-def _is_slanted(one: tuple[float, float], other: tuple[float, float]) -> bool:
-    return abs(one[0] - other[0]) > 1.0 and abs(one[1] - other[1]) > 1.0
-
-
 # One set for all calls: the child has one thread, and making them costs more than filling them.
 _FLOATS = tuple(ctypes.c_float() for _ in range(4))
 _REFERENCES = tuple(map(ctypes.byref, _FLOATS))
+_POINT_REFERENCES = _REFERENCES[:2]
 
 
 def _point(segment: Any) -> tuple[float, float]:
-    pdfium.FPDFPathSegment_GetPoint(segment, *_REFERENCES[:2])
+    pdfium.FPDFPathSegment_GetPoint(segment, *_POINT_REFERENCES)
     return _FLOATS[0].value, _FLOATS[1].value
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
 from statistics import median
 
 from pipeline.documents.pieces import Piece, Row, adjoins, share_row
@@ -77,14 +79,15 @@ def _aligned(rows: Sequence[Row]) -> list[str]:
     if len(columns) < max(len(row.pieces) for row in rows):
         # Cells overlap from row to row; what is certain is only their order.
         return ["\t".join(piece.text for piece in row.pieces) for row in rows]
+    starts, ends = [x0 for x0, _ in columns], [x1 for _, x1 in columns]
     lines = []
     for row in rows:
         cells = [""] * len(columns)
         for piece in row.pieces:
-            over = [index for index, (x0, x1) in enumerate(columns) if piece.x0 < x1 and piece.x1 > x0]
+            is_over_two = bisect_left(starts, piece.x1) - bisect_right(ends, piece.x0) > 1
             # A heading that was taken for one with its neighbour's is parted again, word by word.
-            for x0, word in piece.placed_words() if len(over) > 1 else [(piece.x0, piece.text)]:
-                at = next((index for index, (_, x1) in enumerate(columns) if x0 <= x1), len(columns) - 1)
+            for x0, word in piece.placed_words() if is_over_two else [(piece.x0, piece.text)]:
+                at = min(bisect_left(ends, x0), len(columns) - 1)
                 cells[at] = f"{cells[at]} {word}".strip()
         lines.append("\t".join(cells))
     return lines
@@ -92,7 +95,8 @@ def _aligned(rows: Sequence[Row]) -> list[str]:
 
 def _column_spans(rows: Sequence[Row]) -> list[tuple[float, float]]:
     """The stretches that cells stand in; a cell that lies over two cells of another row says nothing about columns."""
-    spans = [(piece.x0, piece.x1) for row in rows for piece in row.pieces if not _spans_others(piece, rows)]
+    spans_two = _over_two(rows)
+    spans = [(piece.x0, piece.x1) for row in rows for piece in row.pieces if not spans_two(piece)]
     columns: list[tuple[float, float]] = []
     for x0, x1 in sorted(spans):
         if columns and x0 <= columns[-1][1]:
@@ -102,8 +106,22 @@ def _column_spans(rows: Sequence[Row]) -> list[tuple[float, float]]:
     return columns
 
 
-def _spans_others(piece: Piece, rows: Sequence[Row]) -> bool:
-    return any(sum(other.x0 < piece.x1 and other.x1 > piece.x0 for other in row.pieces) > 1 for row in rows)
+def _over_two(rows: Sequence[Row]) -> Callable[[Piece], bool]:
+    """Tells whether a piece stands over two neighbours of some row, without a look at every row for every piece."""
+    gaps: list[tuple[float, float]] = []
+    for row in rows:
+        side_by_side = sorted(row.pieces, key=lambda piece: piece.x0)
+        gaps += [(left.x1, right.x0) for left, right in pairwise(side_by_side)]
+    gaps.sort()
+    left_ends = [left_end for left_end, _ in gaps]
+    # The leftmost right-hand neighbour from each gap on.
+    nearest = list(accumulate((right_start for _, right_start in reversed(gaps)), min))[::-1]
+
+    def spans_two(piece: Piece) -> bool:
+        at = bisect_right(left_ends, piece.x0)
+        return at < len(nearest) and nearest[at] < piece.x1
+
+    return spans_two
 
 
 def _starts_paragraph(above: Row, row: Row) -> bool:

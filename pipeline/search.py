@@ -53,6 +53,7 @@ class Hit:
             "document": str(chunk.document_id),
             "path": chunk.uri,
             "title": chunk.title,
+            "id": chunk.stable_id,
             "chunk": chunk.ordinal,
             "pages": [chunk.page_from, chunk.page_to],
             "heading": " > ".join(chunk.heading),

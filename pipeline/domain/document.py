@@ -129,6 +129,7 @@ class Chunk:
         page_from: First page it was taken from (1-based, inclusive).
         page_to: Last page it was taken from (inclusive).
         tokens: Its length as the embedding model counts.
+        aside: Running headers and footers that first stand beside it; found by their words, and no part of the text.
     """
 
     ordinal: int
@@ -137,6 +138,7 @@ class Chunk:
     page_from: int
     page_to: int
     tokens: int
+    aside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

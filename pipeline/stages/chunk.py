@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pipeline.domain.document import Chunk
 from pipeline.domain.markdown import Block, BlockKind, cut
 from pipeline.stages.joining import Placed, is_cjk, joined_blocks, solid_length
 from pipeline.stages.overlap import REPEATED, tail
+from pipeline.stages.running import Aside
 
 __all__ = ["VERSION", "cautious", "chunk"]
 
@@ -163,9 +164,21 @@ def chunk(
     def measure(text: str) -> int:
         return max_tokens + 1 if len(text) > _MAX_TOKEN_CHARS * max_tokens else count_tokens(text)
 
-    drafts = _Gatherer(title, max_tokens, overlap_tokens, measure).gather(joined_blocks(pages))
+    placed, asides = joined_blocks(pages)
+    drafts = _Gatherer(title, max_tokens, overlap_tokens, measure).gather(placed)
     fitting = (part for draft in drafts for part in draft.parted(max_tokens, measure))
-    return tuple(draft.finished(ordinal, count_tokens) for ordinal, draft in enumerate(fitting, start=1))
+    chunks = [draft.finished(ordinal, count_tokens) for ordinal, draft in enumerate(fitting, start=1)]
+    return tuple(_with_asides(chunks, asides))
+
+
+def _with_asides(chunks: Sequence[Chunk], asides: Sequence[Aside]) -> Iterator[Chunk]:
+    """Each running line goes with the first chunk of the page where it first stood, or the next."""
+    waiting = sorted(asides, key=lambda aside: aside.page)
+    for number, chunk_ in enumerate(chunks, start=1):
+        last = number == len(chunks)
+        taken = [aside for aside in waiting if aside.page <= chunk_.page_to or last]
+        waiting = [aside for aside in waiting if aside not in taken]
+        yield replace(chunk_, aside=tuple(aside.text for aside in taken)) if taken else chunk_
 
 
 class _Gatherer:

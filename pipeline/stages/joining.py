@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline.domain.markdown import Block, BlockKind, blocks
-from pipeline.stages.running import without_running
+from pipeline.stages.running import Aside, without_running
 
 __all__ = ["Placed", "is_cjk", "joined_blocks", "solid_length"]
 
@@ -61,13 +61,13 @@ class Placed:
         return first, max(first, last)
 
 
-def joined_blocks(pages: Sequence[tuple[int, str]]) -> list[Placed]:
-    """Read pages into the blocks of one text, running headers and footers dropped.
+def joined_blocks(pages: Sequence[tuple[int, str]]) -> tuple[list[Placed], list[Aside]]:
+    """Read pages into the blocks of one text, and the running headers and footers that are none of it.
 
     Args:
         pages: Page number and Markdown, in order.
     """
-    read = without_running([(number, blocks(markdown)) for number, markdown in pages])
+    read, asides = without_running([(number, blocks(markdown)) for number, markdown in pages])
     compounds = frozenset(
         word.lower() for _, found in read for block in found for word in _COMPOUND.findall(block.text)
     )
@@ -83,7 +83,7 @@ def joined_blocks(pages: Sequence[tuple[int, str]]) -> list[Placed]:
             else:
                 mended = _mended(block, compounds)
                 placed.append(Placed(mended, ((0, number),), solid_length(mended.text)))
-    return placed
+    return placed, asides
 
 
 def solid_length(text: str) -> int:

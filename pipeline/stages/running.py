@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from pipeline.domain.markdown import Block, BlockKind
 
-__all__ = ["without_running"]
+__all__ = ["Aside", "without_running"]
 
 # Blocks at a page's edge that may be running ones.
 _EDGE_BLOCKS = 2
@@ -24,12 +25,24 @@ _LEAST_SENTENCE = 12
 
 _NUMBER = re.compile(r"\d+|(?<![^\W_])[ivxlc]+(?![^\W_])", re.IGNORECASE)
 _MARKS = re.compile(r"[#*_`>|\s]+")
+# Two words: "Page 3" is none worth finding, nor is "3 of 12".
+_TELLING = re.compile(r"[^\W\d_]{3,}[\W\d_]+[^\W\d_]{3,}|[\u3040-\u9fff\uac00-\ud7af]{3}")
 _ROMAN = {"i": 1, "v": 5, "x": 10, "l": 50, "c": 100}
 _MAX_DIGITS = 6
 
 
-def without_running(pages: Sequence[tuple[int, Sequence[Block]]]) -> list[tuple[int, list[Block]]]:
-    """The pages without running headers and footers, and without page numbers.
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """A line that was dropped, where it first stood: no part of the text, yet maybe all that names the document."""
+
+    page: int
+    text: str
+
+
+def without_running(
+    pages: Sequence[tuple[int, Sequence[Block]]],
+) -> tuple[list[tuple[int, list[Block]]], list[Aside]]:
+    """The pages without running headers and footers and without page numbers; and what of that says something, once.
 
     Paragraphs run when the same words stand at the same edge of at least half of eight pages in a row (three at
     least), one number aside that counts the pages. A heading that repeats so is kept where it comes first: it may be
@@ -51,7 +64,9 @@ def without_running(pages: Sequence[tuple[int, Sequence[Block]]]) -> list[tuple[
 
     running = {key for key, numbers in seen.items() if runs(numbers)}
     first = {key: numbers[0] for key, numbers in headed.items() if runs(numbers)}
-    return [(number, _kept(number, found, running, first)) for number, found in pages]
+    asides: dict[str, Aside] = {}
+    kept = [(number, _kept(number, found, running, first, asides)) for number, found in pages]
+    return kept, list(asides.values())
 
 
 def _edges(found: Sequence[Block]) -> Iterator[tuple[int, bool]]:
@@ -71,6 +86,7 @@ def _kept(
     found: Sequence[Block],
     running: set[tuple[bool, str]],
     first: Mapping[tuple[bool, str], int],
+    asides: dict[str, Aside],
 ) -> list[Block]:
     dropped = set()
     for index, top in _edges(found):
@@ -78,8 +94,10 @@ def _kept(
         if block.kind is BlockKind.HEADING:
             if first.get((top, _folded(block.text)), number) != number:
                 dropped.add(index)
-        elif any((top, shape) in running for shape in _shapes(block, number)):
+        elif shapes := {shape for shape in _shapes(block, number) if (top, shape) in running}:
             dropped.add(index)
+            if _TELLING.search(block.text) and not shapes & asides.keys():
+                asides[min(shapes)] = Aside(number, block.text)
     return [block for index, block in enumerate(found) if index not in dropped]
 
 

@@ -31,7 +31,7 @@ def insert_chunks(session: Session, run: Run, chunks: Sequence[Chunk]) -> None:
             "page_to": chunk.page_to,
             "tokens": chunk.tokens,
             "text_terms": index_terms(chunk.text),
-            "heading_terms": index_terms(" ".join(chunk.heading)),
+            "heading_terms": index_terms(" | ".join((*chunk.heading, *chunk.aside))),
         }
         for chunk in chunks
     ]
@@ -66,16 +66,15 @@ def neighbours(session: Session, run_id: int, ordinals: Sequence[int]) -> Mappin
 
 
 def set_cues(session: Session, run_id: int, ordinal: int, cues: Cues) -> None:
-    """Put the retrieval stage's cues onto a chunk and into what text search reads."""
-    chunk = session.scalars(select(ChunkRow).where(ChunkRow.run_id == run_id, ChunkRow.ordinal == ordinal)).one()
+    """Put the retrieval stage's cues onto a chunk, and add them to what text search reads."""
     session.execute(
         update(ChunkRow)
-        .where(ChunkRow.id == chunk.id)
+        .where(ChunkRow.run_id == run_id, ChunkRow.ordinal == ordinal)
         .values(
             context=cues.context,
             keywords=list(cues.keywords),
             questions=list(cues.questions),
-            tsv=tsv_of(chunk.text, " ".join((*chunk.heading, cues.context)), (*cues.keywords, *cues.questions)),
+            tsv=ChunkRow.tsv.op("||")(tsv_of("", cues.context, (*cues.keywords, *cues.questions))),
         )
         .execution_options(synchronize_session=False)
     )

@@ -11,6 +11,7 @@ from uuid import UUID
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
+from pipeline.domain.digest import digest_of
 from pipeline.store.spaces import Space, vector_expression
 from pipeline.store.text import query_terms
 
@@ -27,6 +28,7 @@ class ChunkHit:
     Attributes:
         models: The targets that answered for its pages and itself, by model stage; None where none was asked.
         degraded: True when any of them was not the first of its chain.
+        copy: How many chunks before it, in its document, say the same under the same headings.
     """
 
     chunk_id: int
@@ -41,6 +43,12 @@ class ChunkHit:
     context: str
     degraded: bool
     models: dict[str, str | None]
+    copy: int = 0
+
+    @property
+    def stable_id(self) -> str:
+        """Names what it says where: the same text of the same document keeps it, however often it is taken in."""
+        return digest_of(str(self.document_id), self.heading, self.text, self.copy)[:16]
 
 
 def text_hits(session: Session, query: str, collection_id: int | None, limit: int) -> list[tuple[int, float]]:
@@ -177,6 +185,7 @@ def read_hits(session: Session, chunk_ids: Sequence[int]) -> dict[int, ChunkHit]
                 "retrieve": row.retrieve,
                 "embed": row.embed,
             },
+            copy=row.copy,
         )
         for row in rows
     }
@@ -185,7 +194,10 @@ def read_hits(session: Session, chunk_ids: Sequence[int]) -> dict[int, ChunkHit]
 _READ = text(
     """
     select chunk.id, document.id as document_id, document.source_uri, document.title, chunk.ordinal, chunk.page_from,
-           chunk.page_to, chunk.heading, chunk.text, chunk.context, made.*
+           chunk.page_to, chunk.heading, chunk.text, chunk.context, made.*,
+           (select count(*) from chunk twin
+            where twin.run_id = chunk.run_id and twin.ordinal < chunk.ordinal
+              and twin.text = chunk.text and twin.heading = chunk.heading) as copy
     from chunk
     join run on run.id = chunk.run_id
     join document on document.id = run.document_id

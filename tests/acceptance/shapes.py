@@ -105,6 +105,7 @@ SEARCH = {
         {
             "document": str,
             "path": str,
+            "id": str,
             "chunk": int,
             "pages": [int],
             "heading": str,

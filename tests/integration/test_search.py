@@ -144,6 +144,22 @@ def test_a_hit_tells_where_it_is_from_and_who_made_it(seed: Seed, sessions: Sess
     }
 
 
+def test_a_chunks_id_is_its_texts_and_outlives_its_generation(seed: Seed, sessions: Sessions) -> None:
+    document = seed.document("/a")
+    seed.chunk(seed.run(document, "done", live=True), 1, "tide", heading=["Sea"])
+    (before,) = [hit.to_json()["id"] for hit in search(sessions, "tide", mode=Mode.TEXT).hits]
+    run = seed.run(document, "done", live=True)
+    seed.chunk(run, 1, "gate")
+    seed.chunk(run, 2, "tide", heading=["Sea"])
+    seed.chunk(run, 3, "tide", heading=["Sea"])
+    seed.chunk(run, 4, "tide", heading=["Land"])
+
+    ids = {hit.chunk.ordinal: hit.to_json()["id"] for hit in search(sessions, "tide", mode=Mode.TEXT).hits}
+
+    assert ids[2] == before
+    assert len(set(ids.values())) == 3
+
+
 @pytest.mark.parametrize(("query", "options"), [(" ", {}), ("x", {"k": 0}), ("x", {"k": 5000})])
 def test_an_odd_request_is_refused(sessions: Sessions, query: str, options: dict[str, Any]) -> None:
     with pytest.raises(UsageError):

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 
-from pipeline.domain.document import Chunk
+from pipeline.domain.document import Chunk, Cues
 from pipeline.domain.text import safe_text
-from pipeline.store.chunks import insert_chunks, vector_source
+from pipeline.store.chunks import insert_chunks, set_cues, vector_source
 from pipeline.store.pages import first_failed_page
 from pipeline.store.schema import ChunkRow, Embedding, EmbeddingSpace, Run, Unit
 from pipeline.store.session import Sessions
@@ -27,6 +27,21 @@ def test_chunks_that_go_in_together_are_indexed_as_each_by_itself(sessions: Sess
         for row, chunk in zip(rows, chunks, strict=True):
             assert row.tsv == session.scalar(select(tsv_of(chunk.text, " ".join(chunk.heading))))
             assert row.text == safe_text(chunk.text)
+
+
+def test_running_lines_and_cues_are_indexed_beside_a_chunks_text(sessions: Sessions) -> None:
+    run_id = (seed := Seed(sessions)).run(seed.document("/a"))
+    chunk = Chunk(1, "High water.", ("Tides",), 1, 1, 3, aside=("Harbour Council",))
+    with sessions.begin() as session:
+        insert_chunks(session, session.get_one(Run, run_id), [chunk])
+        set_cues(session, run_id, 1, Cues("Where it stands.", ("ebb",), ("When is it high?",)))
+    with sessions() as session:
+        (row,) = session.scalars(select(ChunkRow))
+        assert (row.context, row.keywords, row.questions) == ("Where it stands.", ["ebb"], ["When is it high?"])
+        for words in ("high water", "tides", "harbour council", "stands", "ebb"):
+            asked = func.plainto_tsquery("english", words)
+            assert session.scalar(select(ChunkRow.tsv.op("@@")(asked))), words
+        assert "Council" not in row.text
 
 
 def test_a_vector_is_known_by_who_made_it(sessions: Sessions) -> None:

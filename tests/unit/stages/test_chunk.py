@@ -301,6 +301,13 @@ def test_a_header_does_not_take_the_heading_that_it_repeats_with_it() -> None:
     assert text.startswith("# Gates")
 
 
+def test_what_a_running_line_says_stays_beside_the_first_chunk_of_its_pages() -> None:
+    pages = [f"Harbour Handbook {n}\n\nText {word} ends here.\n\nPage {n} of 4" for n, word in enumerate("abcd", 1)]
+    found = chunked(*pages, limit=12)
+    assert [piece.aside for piece in found] == [("Harbour Handbook 1",), *[()] * (len(found) - 1)]
+    assert chunked("潮闸手册\n\n一。", "潮闸手册\n\n二。", "潮闸手册\n\n三。")[0].aside == ("潮闸手册",)
+
+
 def test_what_repeats_on_two_pages_only_is_kept() -> None:
     text = " ".join(piece.text for piece in chunked("Same line.\n\nOne.", "Same line.\n\nTwo."))
     assert text.count("Same line.") == 2

@@ -22,9 +22,9 @@ __all__ = ["ChainLink", "Why", "why"]
 
 _MESSAGE_CHARS = 200
 
-# What helps against a failure, by its kind. A kind that is not here is worth another try as it is.
+# What helps against a failure, by its kind, a line a command. A kind that is not here is worth another try as it is.
 _NOT_AGAIN: dict[str, str] = {
-    "password_required": "tidegate enqueue {path} --password P   (or --password-file FILE, a line for each)",
+    "password_required": "tidegate enqueue {path} --password P\ntidegate enqueue {path} --password-file FILE",
     "corrupt": "put a sound copy in its place, then:  tidegate enqueue {path}",
     "unsupported": "convert it to a format that is read, then enqueue that",
     "unsafe": "look at the file before you trust it; it was not opened",
@@ -188,7 +188,7 @@ class _Facts:
             lines.append("What is done of it is kept and not paid for again.")
         helps = _NOT_AGAIN.get(kind)
         if helps is not None:
-            return lines, [helps.format(path=words_to_enqueue(self.document.path))]
+            return lines, helps.format(path=words_to_enqueue(self.document.path)).split("\n")
         return lines, [f"tidegate requeue --document {self._ref} --failed"]
 
     def _cancelled(self) -> tuple[list[str], list[str]]:

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import closing
+from email.message import EmailMessage
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ import pytest
 from tests.acceptance import shapes
 from tests.acceptance.command import EXAMPLES, Tidegate
 from tests.acceptance.shapes import assert_shape
+from tests.fixtures.locked import locked_pdf
+from tests.unit.documents.archives import zipped
 
 _DOCUMENTS = (
     "incident-2025-11-14.md",
@@ -157,6 +160,47 @@ def test_a_file_that_is_no_document_fails_with_its_reason_and_the_others_go_on(t
     assert states["broken.pdf"]["state"] == "failed"
     assert states["broken.pdf"]["failure"]["kind"] == "corrupt"
     assert "corrupt" in tidegate.run("why", "broken.pdf").out
+
+
+def test_what_is_in_an_archive_and_in_its_mails_becomes_documents_and_a_password_file_opens_them(
+    tidegate: Tidegate,
+) -> None:
+    letter = EmailMessage()
+    letter["From"], letter["Subject"] = "clerk@saltmere.example", "The ring"
+    letter.set_content("See the note.")
+    letter.add_attachment("The wombat gauge reads seven.", filename="note.txt")
+    entries = (
+        ("letters/ring.eml", bytes(letter)),
+        ("locked.pdf", locked_pdf("The pangolin valve is loose.", "open:sesame")),
+        ("../out.txt", b"out"),
+    )
+    (tidegate.folder / "letters.zip").write_bytes(zipped(*entries))
+    passwords = tidegate.folder / "passwords.txt"
+    passwords.write_text("locked.p?f:open:sesame\n")
+    passwords.chmod(0o600)
+
+    refused = tidegate.run("enqueue", "letters.zip", code=1)
+    assert "letters.zip: unsupported: a ZIP archive; add --expand to take what is in it, rejected." in refused.out
+    ended = tidegate.json(
+        "enqueue", "letters.zip", "--expand", "--password-file", passwords, "--wait", "--debug", code=1
+    )
+
+    archive = f"{tidegate.folder / 'letters.zip'}!/"
+    assert {one["path"].removeprefix(archive): one["state"] for one in ended["documents"]} == {
+        "letters/ring.eml": "done",
+        "letters/ring.eml!/note.txt": "done",
+        "locked.pdf": "done",
+        "../out.txt": "rejected",
+    }
+    for words, name in (("wombat", "letters/ring.eml!/note.txt"), ("pangolin", "locked.pdf")):
+        (hit,) = tidegate.json("search", words, "--mode", "text")["hits"]
+        assert hit["path"] == archive + name
+    assert "is done" in tidegate.run("why", "letters.zip!/locked.pdf").out
+    assert "wombat" in tidegate.run("show", "letters.zip!/letters/ring.eml!/note.txt").out
+    again = tidegate.run("enqueue", "letters.zip", "--expand", "--dry-run", code=1)
+    assert "3 documents unchanged" in again.out
+    logs = "".join(path.read_text(errors="replace") for path in (tidegate.home / "logs").glob("*.log"))
+    assert "sesame" not in logs + json.dumps(ended)
 
 
 def test_doctor_finds_nothing_wrong(tidegate: Tidegate) -> None:

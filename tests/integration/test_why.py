@@ -84,6 +84,18 @@ def test_a_failure_names_the_command_that_helps(seed: Seed, sessions: Sessions, 
     assert found.commands[0].startswith(command)
 
 
+def test_what_is_in_an_archive_is_enqueued_with_it_and_a_password_is_given_either_way(
+    seed: Seed, sessions: Sessions
+) -> None:
+    run = seed.run(seed.document("/a.zip!/b.pdf"), "failed", failure_kind="password_required", failure_detail="it is")
+    seed.units(run, "parse", [0], "failed")
+
+    assert why(sessions, "/a.zip!/b.pdf").commands == [
+        "tidegate enqueue /a.zip --expand --password P",
+        "tidegate enqueue /a.zip --expand --password-file FILE",
+    ]
+
+
 def test_the_last_failed_calls_are_quoted_once_a_target_and_kind(seed: Seed, sessions: Sessions) -> None:
     run = seed.run(seed.document("/a"), "running")
     seed.units(run, "describe", [1], "leased")

@@ -98,6 +98,10 @@ def _kept(
             dropped.add(index)
             if _TELLING.search(block.text) and not shapes & asides.keys():
                 asides[min(shapes)] = Aside(number, block.text)
+    if len(dropped) == len(found):
+        # A page says something: where nothing else is on it, its longest line is no header.
+        telling = [index for index in dropped if _TELLING.search(found[index].text)]
+        dropped.discard(max(telling, key=lambda index: len(found[index].text), default=-1))
     return [block for index, block in enumerate(found) if index not in dropped]
 
 

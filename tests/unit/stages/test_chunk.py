@@ -308,6 +308,13 @@ def test_what_a_running_line_says_stays_beside_the_first_chunk_of_its_pages() ->
     assert chunked("潮闸手册\n\n一。", "潮闸手册\n\n二。", "潮闸手册\n\n三。")[0].aside == ("潮闸手册",)
 
 
+def test_a_page_is_not_left_without_its_only_line() -> None:
+    pages = [f"Harbour Handbook\n\nThis is page {n} of the paper\n\n{n}" for n in range(1, 6)]
+    text = "\n".join(piece.text for piece in chunked(*pages))
+    assert "Handbook" not in text
+    assert all(f"This is page {n} of the paper" in text for n in range(1, 6))
+
+
 def test_what_repeats_on_two_pages_only_is_kept() -> None:
     text = " ".join(piece.text for piece in chunked("Same line.\n\nOne.", "Same line.\n\nTwo."))
     assert text.count("Same line.") == 2

@@ -34,7 +34,7 @@ _FALLBACK = "cp1252"
 _WESTERN_LETTERS = frozenset("àáâãäåæçèéêëìíîïñòóôõöøùúûüýÿßœÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÕÖØÙÚÛÜÝŸŒšžŠŽ")
 _WESTERN_SIGNS = frozenset("€‚„…†‡‰‹‘’“”•–—™›\xa0¡¢£¥§©ª«®°±²³´µ¶·¹º»¼½¾¿×÷")
 # Czech, Slovak and Slovene in cp1250, as they look in cp1252.
-_NOT_WESTERN = re.compile("(?=.*[šžŠŽ])(?=.*[øìïòùØÌ])", re.DOTALL)
+_NOT_WESTERN = (frozenset("šžŠŽ"), frozenset("øìïòùØÌ"))
 _SIGN_IN_WORD = re.compile("[a-z][¡¢£¥¹³¿¼½¾»«][a-z]", re.IGNORECASE)
 _RUN_ABOVE_ASCII = re.compile("[^\x00-\x7f]{3,}")
 
@@ -134,7 +134,10 @@ def _guess(data: bytes) -> str:
 def _is_western(sample: bytes) -> bool:
     """Text whose few letters above ASCII stand singly in ASCII words, each one of Western Europe's."""
     text = _strictly(sample, "cp1252")
-    if text is None or _SIGN_IN_WORD.search(text) or _NOT_WESTERN.search(text):
+    if text is None or _SIGN_IN_WORD.search(text):
+        return False
+    used = set(text)
+    if all(used & letters for letters in _NOT_WESTERN):
         return False
     above = [char for char in text if char > "\x7f"]
     letters = sum(char in _WESTERN_LETTERS for char in above)

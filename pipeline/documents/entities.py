@@ -16,8 +16,8 @@ _STAND_INS = {"amp": "\U0010fff0", "lt": "\U0010fff1", "gt": "\U0010fff2", "quot
 _BACK = {"\U0010fff0": "&", "\U0010fff1": "\\<", "\U0010fff2": ">"}
 _RESTORE = re.compile("[\U0010fff0-\U0010fff2]")
 _REFERENCE = re.compile(r"&(amp|lt|gt|quot|apos|#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6});")
-# Only between tags: in an attribute a quote would end it, and attributes are read right.
-_TEXT = re.compile(r">[^<&]*&[^<]*<")
+# Only after tags: in an attribute a quote would end it, and attributes are read right.
+_TEXT = re.compile(r">[^<>]*")
 _PARTS = re.compile(r"^word/(document|footnotes|endnotes|comments|header\d*|footer\d*)\.xml$")
 
 

@@ -10,6 +10,8 @@ from types import TracebackType
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
+from pipeline.documents.limits import check_markup
+
 __all__ = ["Package"]
 
 _RELATIONSHIPS = "{http://schemas.openxmlformats.org/package/2006/relationships}Relationship"
@@ -56,12 +58,17 @@ class Package:
         return self.part(min(found, key=lambda name: (len(name), name))) if found else None
 
     def xml(self, name: str) -> ElementTree.Element | None:
-        """A part as an element tree."""
+        """A part as an element tree.
+
+        Raises:
+            RejectedInput: ``unsafe``: it declares entities, under whatever name it lies.
+        """
         data = self.part(name)
         if data is None:
             return None
+        check_markup(data)
         try:
-            return ElementTree.fromstring(data)  # noqa: S314 -- no part that declares entities comes so far
+            return ElementTree.fromstring(data)  # noqa: S314 -- entities were refused
         except (ElementTree.ParseError, ValueError, LookupError):
             return None
 

@@ -20,7 +20,8 @@ from pipeline.domain.document import PageFile
 __all__ = ["REFERENCE", "Pictures"]
 
 # "\!" before "[" is how slides come: their images are escaped as if they were text.
-REFERENCE = re.compile(r"\\?!\[((?:[^\]\\]|\\.)*)\]\(([^()\s]*(?:\([^()\s]*\)[^()\s]*)*)\)")
+# A description ends where the next begins, and an address has few brackets: a text may begin many and end none.
+REFERENCE = re.compile(r"\\?!\[((?:[^\]\\!]|\\[^!]|\\?!(?!\[))*)\]\(([^()\s]*(?:\([^()\s]*\)[^()\s]*){0,8})\)")
 _NUMBERED = re.compile(r"^image_(\d+)\.\w+$")
 _MIN_PX = 48
 _MOST = 300

@@ -20,7 +20,7 @@ from pipeline.domain.text import safe_text
 __all__ = ["read", "table_rows"]
 
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
-_FRONT_TITLE = re.compile(r"""^title:[ \t]*["']?(.+?)["']?[ \t]*$""", re.MULTILINE)
+_FRONT_TITLE = re.compile(r"""^title:[ \t]{0,9}["']?(.{1,300}?)["']?[ \t]{0,9}$""", re.MULTILINE)
 _DELIMITERS = ",;\t|"
 _MAX_CELLS = 2_000_000
 _MAX_CELL_CHARS = 20_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import time
 import zipfile
 
 import pytest
@@ -11,8 +12,11 @@ from PIL import Image, ImageDraw, ImageFont
 
 from examples.make import pumps_html, rota_docx
 from pipeline.documents import media
+from pipeline.documents.entities import keep_entities
 from pipeline.documents.job import Opened
+from pipeline.documents.markup import read_html
 from pipeline.documents.office import read
+from pipeline.documents.pictures import REFERENCE
 from pipeline.domain.document import ParsedPage, TextFormat
 from pipeline.domain.errors import RejectedInput
 from tests.unit.documents.conftest import MakeJob
@@ -149,6 +153,13 @@ def test_markup_with_entities_of_its_own_is_unsafe(make_job: MakeJob, media_type
         parsed(make_job, '<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/passwd">]><x>&a;</x>', media_type)
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-be", "utf-32", "utf-32-be"])
+def test_entities_are_found_in_any_encoding(make_job: MakeJob, encoding: str) -> None:
+    bomb = '\ufeff<?xml version="1.0"?><!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;&a;&a;">]><x>&b;</x>'
+    with pytest.raises(RejectedInput, match="unsafe"):
+        parsed(make_job, bomb.encode(encoding), media.XML)
+
+
 def test_a_mail_is_its_headers_and_best_body(make_job: MakeJob) -> None:
     mail = (
         b"From: Ann <ann@example.org>\nTo: bob@example.org\nSubject: =?utf-8?q?Caf=C3=A9?=\nMIME-Version: 1.0\n"
@@ -184,3 +195,32 @@ def test_locked_damaged_and_empty_files(make_job: MakeJob) -> None:
         parsed(make_job, "<a><b></a>", media.XML)
     _, (only,) = parsed(make_job, "<html><body></body></html>", media.HTML)
     assert only.blank
+
+
+@pytest.mark.parametrize(
+    "repeated",
+    [
+        "<script>x",
+        "<title>x",
+        "<!--",
+        "<style",
+        "![\\",
+        "![](a",
+        "<template ></template ",
+        "<script></script>x<!-- -->",
+    ],
+)
+def test_what_is_opened_again_and_again_takes_no_time(repeated: str) -> None:
+    began = time.process_time()
+    title, page = read_html(b"<html><p>Seen</p>" + repeated.encode() * 100_000)
+    assert REFERENCE.sub("", page).startswith("<html><p>Seen</p>")
+    docx = replaced(rota_docx(), "Nobody", f"Nobody {'&amp;>' * 100_000}")
+    assert len(keep_entities(docx)) > 1000
+    assert title is None
+    assert time.process_time() - began < 10
+
+
+def test_what_is_not_shown_is_left_out_of_html_however_it_is_written() -> None:
+    page = b"a<SCRIPT x='1'>a<b</ScRiPt >b<!-- <title>no</title> -->c<title>One\n two</TITLE><title>B</title>d<meta x>e"
+    assert read_html(page) == ("One two", "abcde")
+    assert read_html(b"a<script>never closed") == (None, "a<script>never closed")

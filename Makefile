@@ -10,6 +10,8 @@ BIN := $(VENV)/bin
 # The first Python on PATH that is new enough.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	if $$p -c 'import sys; raise SystemExit(sys.version_info < (3, 11))' 2>/dev/null; then echo $$p; break; fi; done)
+# Much of the tests' time is waited for; each process has a Postgres and a Valkey of its own.
+TEST_PROCESSES ?= 2
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 help: ## What there is
@@ -35,7 +37,7 @@ demo: install ## Ingest examples/ on the embedded stack with local models, searc
 	$(BIN)/tidegate demo
 
 test: $(VENV)/.dev-installed ## Every test, against an embedded Postgres and Redis
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile
 
 corpus: $(VENV)/.dev-installed ## The awkward real files of ../shared/corpus, end to end, beside what is right
 	$(BIN)/python -m tests.acceptance.corpus

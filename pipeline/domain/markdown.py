@@ -17,9 +17,10 @@ __all__ = ["Block", "BlockKind", "blocks", "cut", "pack", "sentences"]
 Measure = Callable[[str], int]
 
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$")
-_ATX = re.compile(r"^ {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*$")
+_ATX = re.compile(r"^ {0,3}(#{1,6})(?:[ \t]+(.*))?$")
 _SETEXT = re.compile(r"^ {0,3}(=+|-{2,})[ \t]*$")
-_ROW_RULE = re.compile(r"^ {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$")
+# Possessive, so that spaces are not shared out in all ways between two patterns for them.
+_ROW_RULE = re.compile(r"^ {0,3}\|?[ \t]*+:?-++:?[ \t]*+(?:\|[ \t]*+:?-++:?[ \t]*+)*\|?[ \t]*$")
 _ITEM = re.compile(r"^ {0,3}(?:[-*+•]|\d{1,9}[.)])(?:[ \t]+\S|[ \t]*$)")
 _SENTENCE = re.compile(
     r"[^.!?。！？…\n]*[.!?。！？…]+[\"'”’)\]」』]*(?:[ \t]+|(?<=[。！？])|$)|[^.!?。！？…\n]+$|[^\n]+", re.MULTILINE
@@ -59,7 +60,11 @@ class Block:
         """A heading's words."""
         line = self.text.splitlines()[0]
         match = _ATX.match(line)
-        return (match.group(2) or "").strip() if match else line.strip()
+        if match is None:
+            return line.strip()
+        words = (match.group(2) or "").strip()
+        bare = words.rstrip("#")
+        return bare.rstrip() if not bare or bare[-1].isspace() else words
 
 
 def blocks(markdown: str) -> list[Block]:

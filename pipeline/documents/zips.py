@@ -103,8 +103,10 @@ def inflate(file: IO[bytes], entry: ZipEntry) -> Iterator[bytes]:
         raise RejectedInput(
             "password_required", "it is encrypted in its archive; unpack that and enqueue what is in it"
         )
-    file.seek(entry.at)
-    header = file.read(30)
+    header = b""
+    if 0 <= entry.at <= file.seek(0, os.SEEK_END):
+        file.seek(entry.at)
+        header = file.read(30)
     if len(header) < 30 or header[:4] != _LOCAL:
         raise RejectedInput("corrupt", "the archive's directory points at no entry")
     name_length, extra_length = struct.unpack_from("<HH", header, 26)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import random
+import struct
 import tarfile
 import zipfile
 from pathlib import Path
@@ -207,3 +209,37 @@ def test_a_cut_zip_is_corrupt(make_job: MakeJob, cut: int) -> None:
 def test_a_suffix_is_kept_only_where_it_is_plain(make_job: MakeJob) -> None:
     got = Unpacked(make_job, zipped(("a.tar.gz", b"1"), (f"b.{'x' * 300}", b"2"), ("c.p d", b"3"), ("d.MD", b"4")))
     assert got.files == ["1.gz", "2", "3", "4.MD"]
+
+
+@pytest.mark.parametrize("at", [struct.pack("<I", 0xFFFFFFF0), struct.pack("<I", 0x7FFFFFFF)])
+def test_a_member_that_lies_nowhere_spoils_itself_only(make_job: MakeJob, at: bytes) -> None:
+    archive = bytearray(raw_zip((b"a", b"A"), (b"b", b"B")))
+    first = archive.index(b"PK\x01\x02")
+    archive[first + 42 : first + 46] = at
+    assert Unpacked(make_job, bytes(archive)).contents == {"a": "the archive's directory points at no entry", "b": b"B"}
+    # A directory that is said to start further on than it does moves every entry to before the file.
+    end = archive.index(b"PK\x05\x06")
+    archive[end + 16 : end + 20] = at
+    got = Unpacked(make_job, bytes(archive))
+    assert [one.problem and one.problem[0] for one in got.members] == ["corrupt", "corrupt"]
+
+
+@pytest.mark.parametrize("kind", [media.ZIP, media.TAR, media.EML])
+def test_random_damage_ends_in_members_or_a_reason(make_job: MakeJob, kind: str) -> None:
+    entries = (("a.txt", b"hello " * 50), ("sub/b.bin", bytes(range(256))), ("ü.txt", b"x"))
+    whole = {
+        media.ZIP: zipped(*entries),
+        media.TAR: tarred(*entries, mode="w:gz"),
+        media.EML: b'From: a@b.c\nContent-Type: multipart/mixed; boundary="B"\n\n--B\nContent-Type: image/png;\n'
+        b' name="=?utf-8?q?=C3=BC?="\nContent-Transfer-Encoding: base64\n\niVBORw0KGgo=\n--B--\n',
+    }[kind]
+    draw = random.Random(5)
+    for _ in range(150):
+        bent = bytearray(whole)
+        for _ in range(draw.randint(1, 5)):
+            at = draw.randrange(len(bent))
+            bent[at : at + draw.choice((1, 4))] = draw.choice(
+                (b"\xff\xff\xff\xff", b"\0", b"A", bytes([at % 256]), b"")
+            )
+        got = Unpacked(make_job, bytes(bent), kind, Limits())
+        assert got.ended or (got.error is not None and got.error.kind in ("corrupt", "unsafe"))

@@ -263,13 +263,15 @@ class Ledger(RuleBasedStateMachine):
         take_back(self.fleet.plain, dead, UNIT, counts=counts)
         self.fleet.look(f"the end of {dead}", may_lose=counts)
 
-    @_action(1, when=lambda self: self.fleet.at(Place.WAITS_FOR_MODEL), pick=_PICKS)
-    def a_worker_dies_of_its_unit_and_is_found(self, pick: int) -> None:
-        self.fleet.kill(self._picked(Place.WAITS_FOR_MODEL, pick))
+    @_action(4, when=lambda self: self.fleet.at(Place.WAITS_FOR_MODEL), pick=_PICKS, dies=st.booleans())
+    def a_worker_is_given_up(self, pick: int, dies: bool) -> None:
+        """It dies, or freezes and comes back to find its units with a quarantine."""
+        if dies:
+            self.fleet.kill(self._picked(Place.WAITS_FOR_MODEL, pick))
         self.fleet.pass_time("leases")
         self.fleet.run_out(self.fleet.start_reconcile())
-        if (suspect := self.fleet.next_suspect()) is not None and self.fleet.count("worker") < 2:
-            self.fleet.deliver(suspect, suspects=True)
+        if self.fleet.count("worker") < 2 and (suspect := self.fleet.next_suspect()) is not None:
+            self.fleet.go_on(self.fleet.deliver(suspect, suspects=True), 99)
 
     # --- time and models --------------------------------------------------------------------------------------------
 

@@ -45,6 +45,14 @@ def test_with_json_the_error_is_a_document_too(tidegate: Tidegate) -> None:
     assert error["error"]["kind"] == "service_unavailable"
 
 
+def test_a_password_file_that_is_off_is_a_mistake_of_the_command_and_its_line_is_not_shown(tidegate: Tidegate) -> None:
+    assert "no such file" in tidegate.run("enqueue", "x.pdf", "--password-file", "missing", code=2).err
+    (tidegate.folder / "passwords.txt").write_text("plan.pdf opensesame\n")
+    ran = tidegate.run("enqueue", "x.pdf", "--password-file", "passwords.txt", code=2)
+    assert "line 1 of the password file 'passwords.txt'" in ran.err
+    assert "opensesame" not in ran.out + ran.err
+
+
 def test_services_that_do_not_answer_exit_4(tmp_path: Path) -> None:
     nowhere = {
         "TIDEGATE_DATABASE_URL": "postgresql://me:secret-word@127.0.0.1:1/tidegate",

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import io
 from email.message import EmailMessage
 
 import pytest
+from PIL import Image, ImageDraw, ImageFont
 
+from pipeline.documents import media, office
 from pipeline.documents.attachments import attachments, may_have_attachments
 from pipeline.documents.mail import read_mail
+from pipeline.domain.document import ParsedPage
 from pipeline.domain.errors import RejectedInput
+from tests.unit.documents.conftest import MakeJob
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(60)
 
@@ -135,3 +140,22 @@ def test_parts_in_parts_without_end_are_an_answer_and_no_crash() -> None:
     )
     with pytest.raises(RejectedInput, match="recursion"):
         attachments(mail)
+
+
+def test_a_picture_in_the_html_is_a_page_where_it_stands(make_job: MakeJob) -> None:
+    picture, out = Image.new("L", (300, 100), 255), io.BytesIO()
+    ImageDraw.Draw(picture).text((10, 10), "GAUGE 7", font=ImageFont.load_default(60), fill=0)
+    picture.save(out, "PNG")
+    mail = a_mail("Only words.")
+    mail.add_alternative('<p>Before.</p><p><img src="cid:one@x" alt="the gauge"></p><p>After.</p>', subtype="html")
+    html = mail.get_payload(1)
+    assert isinstance(html, EmailMessage)
+    html.add_related(out.getvalue(), "image", "png", cid="<one@x>")
+
+    pages = [one for one in office.read(make_job(bytes(mail), media.EML)) if isinstance(one, ParsedPage)]
+
+    before, shown, after = pages
+    assert before.text.endswith("Before.\n\n[Image: the gauge]")
+    assert shown.image is not None
+    assert (shown.image.width_px, shown.image.height_px) == (300, 100)
+    assert after.text == "After."

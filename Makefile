@@ -51,6 +51,9 @@ bench: $(VENV)/.dev-installed ## What a model call costs, beside the limit and l
 chaos: $(VENV)/.dev-installed ## Ten minutes of random faults under 200 documents, then all must hold; SEED=7 repeats a run
 	$(BIN)/python -m tests.fault.chaos $(if $(SEED),--seed $(SEED)) $(CHAOS)
 
+fuzz: $(VENV)/.dev-installed ## Five minutes of damaged files of every kind; SEED=7 repeats a run, FUZZ="--seconds 3600" goes on longer
+	$(BIN)/python -m tests.fuzz $(if $(SEED),--seed $(SEED)) $(FUZZ)
+
 backlog: $(VENV)/.dev-installed ## 100,000 documents enqueued, handed out, looked at; and who is served meanwhile (minutes)
 	$(BIN)/python -m benchmarks.backlog
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import re
+import sys
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -97,6 +98,7 @@ def read_all(known: Sequence[Known], threads: int = 2) -> list[Reading]:
                 request = ChatRequest("describe", (), {"image": one.image(), "text": "", "page_number": 1})
                 reply = await upstream.chat(_OCR, request)
                 found.append(Reading(one.name, len(folded(one.text)), accuracy(reply.text, one.text)))
+                print(f"{found[-1].accuracy:.3f} of {one.name}", file=sys.stderr)
             return found
         finally:
             await pool.close()

@@ -1,6 +1,6 @@
 """How good search and OCR are with the local models, and what the retrieval stage adds.
 
-    python -m benchmarks.quality [--quick] [--json FILE]
+    python -m benchmarks.quality [--quick] [--only search|ocr] [--without FILE …] [--json FILE]
 
 It takes the examples, and the corpus beside the repository where it is there, into two collections of an embedded
 stack: one with the retrieval stage, one without. Then it asks:
@@ -188,13 +188,16 @@ def _found(container: Container, query: str, collection: str, mode: Mode, vector
 
 def table(scores: Sequence[Score], readings: Sequence[Reading]) -> str:
     """Both as Markdown."""
-    lines = ["| recall@5 | retrieval stage | text | vector | hybrid |", "| --- | --- | ---: | ---: | ---: |"]
+    lines = []
+    if scores:
+        lines += ["| recall@5 | retrieval stage | text | vector | hybrid |", "| --- | --- | ---: | ---: | ---: |"]
     for kind in dict.fromkeys(score.kind for score in scores):
         for retrieve in STAGES:
             row = {s.mode: s for s in scores if (s.kind, s.retrieve) == (kind, retrieve)}
             cells = " | ".join(f"{row[mode].recall:.2f}" for mode in ("text", "vector", "hybrid"))
             lines.append(f"| {row['text'].queries} {kind} | {retrieve} | {cells} |")
-    lines += ["", "| OCR of | characters | right |", "| --- | ---: | ---: |"]
+    if readings:
+        lines += ["", "| OCR of | characters | right |", "| --- | ---: | ---: |"]
     lines += [f"| {one.name} | {one.characters:,} | {one.accuracy:.1%} |" for one in readings]
     return "\n".join(lines)
 
@@ -203,17 +206,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.quality", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="four examples and two scans: does it run at all")
+    parser.add_argument("--only", choices=["search", "ocr"], help="this half alone")
+    parser.add_argument("--without", nargs="+", default=[], metavar="FILE", help="leave these of the corpus out")
     parser.add_argument("--json", type=Path, help="write everything here")
     given = parser.parse_args(arguments)
     corpus = CORPUS if CORPUS.is_dir() and not given.quick else None
     files = [HERE / name for name in (_QUICK if given.quick else FILES)]
-    files += sorted(path for path in corpus.iterdir() if path.name not in _NO_DOCUMENTS) if corpus else []
+    left_out = _NO_DOCUMENTS | set(given.without)
+    files += sorted(path for path in corpus.iterdir() if path.name not in left_out) if corpus else []
     questions = (*EXAMPLE_QUESTIONS, *(CORPUS_QUESTIONS if corpus else ()))
     before = machine()
-    known = list(known_texts(corpus))
-    readings = read_all(known[1:3] if given.quick else known)
-    with tempfile.TemporaryDirectory(prefix="tidegate-quality-") as folder:
-        scores = measure(files, questions, Path(folder))
+    readings: list[Reading] = []
+    scores: list[Score] = []
+    if given.only != "search":
+        known = list(known_texts(corpus))
+        readings = read_all(known[1:3] if given.quick else known)
+    if given.only != "ocr":
+        with tempfile.TemporaryDirectory(prefix="tidegate-quality-") as folder:
+            scores = measure(files, questions, Path(folder))
     after = machine()["load"]
     print(table(scores, readings))
     for score in scores:

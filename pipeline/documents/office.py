@@ -21,6 +21,7 @@ from pipeline.documents.pictures import REFERENCE, Pictures
 from pipeline.documents.raster import Sink
 from pipeline.documents.rtf import take_pictures
 from pipeline.documents.sections import sections
+from pipeline.documents.sheets import ods_pictures, with_pictures, xlsx_pictures
 from pipeline.documents.slides import odp_slides, pptx_notes
 from pipeline.documents.text import table_rows
 from pipeline.domain.document import ParsedPage, TextFormat
@@ -153,6 +154,18 @@ def _is_table(cells: list[str], width: int) -> bool:
     return (len(cells) - 1) % (width + 1) == 0 and not any(ends) and any(cells[:width])
 
 
+def _xlsx(job: Job) -> Extracted:
+    title, markdown, images = _extract(job)
+    with Package(job.path) as package:
+        return title, with_pictures(markdown, xlsx_pictures(package)), images
+
+
+def _ods(job: Job) -> Extracted:
+    title, markdown, images = _extract(job)
+    with Package(job.path) as package:
+        return title, with_pictures(markdown, ods_pictures(package)), images
+
+
 def _ppt(job: Job) -> Extracted:
     title, markdown, images = _extract(job)
     return title, _RULE.sub("", markdown), images
@@ -178,9 +191,11 @@ _EXTRACTORS: dict[str, Callable[[Job], Extracted]] = {
     media.HTML: _html,
     media.MSG: _msg,
     media.ODP: _odp,
+    media.ODS: _ods,
     media.PPT: _ppt,
     media.PPTX: _pptx,
     media.RTF: _rtf,
+    media.XLSX: _xlsx,
     media.XML: _xml,
 }
 

@@ -14,6 +14,7 @@ from pipeline.documents import media
 from pipeline.documents.job import Opened
 from pipeline.documents.office import read
 from pipeline.documents.rtf import take_pictures
+from pipeline.documents.sheets import with_pictures
 from pipeline.documents.sniff import sniff
 from pipeline.domain.document import ParsedPage
 from tests.fixtures.make import book_epub, message_msg
@@ -76,6 +77,28 @@ def test_every_sheet_of_a_workbook_is_a_table_under_its_name(make_job: MakeJob, 
     title, (only,) = parsed(make_job, fixture(name), media_type)
     assert title in (None, "Valves")
     assert only.text == SHEETS
+
+
+@pytest.mark.parametrize(
+    ("name", "media_type", "place"), [("gauges.xlsx", media.XLSX, " at B6"), ("gauges.ods", media.ODS, "")]
+)
+def test_a_picture_in_a_sheet_comes_after_its_table(make_job: MakeJob, name: str, media_type: str, place: str) -> None:
+    _, pages = parsed(make_job, fixture(name), media_type)
+    assert [page.text for page in pages] == [
+        "## Gauges\n\n| Gauge | Reading |\n| --- | --- |\n| North | 1.85 |\n| Lantern | 2.1 |\n\n"
+        f"[Image: The plate on valve seven{place}]",
+        "",
+        "## R & D\n\n| Month | Tins |\n| --- | --- |\n| March | 3 |",
+    ]
+    assert pages[1].image is not None
+
+
+def test_a_picture_on_a_sheet_without_cells_comes_under_the_name_of_the_sheet() -> None:
+    pictures = iter([("Second_x", "![b](b.png)"), ("Empty", "![e](e.png)")])
+    text = "## First\n\n| a |\n\n## Second\\_x\n\n| b |\n"
+    assert with_pictures(text, pictures) == (
+        "## First\n\n| a |\n\n## Second\\_x\n\n| b |\n\n![b](b.png)\n\n\n\n## Empty\n\n![e](e.png)"
+    )
 
 
 def test_the_slides_of_a_pptx_have_their_pictures_and_the_speakers_notes(make_job: MakeJob) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from binascii import Error as BadBase64
+from binascii import a2b_qp
 from collections.abc import Iterator
 from dataclasses import dataclass
 from email import message_from_bytes, policy
@@ -63,12 +65,26 @@ class Attachment:
         """
         try:
             if self.part.get_content_type() == "message/rfc822":
-                inner = self.part.get_payload(0)
-                return inner.as_bytes(policy=_AS_WRITTEN) if isinstance(inner, Message) else b""
+                return _inner_mail(self.part)
             payload = self.part.get_payload(decode=True)
         except _BROKEN as exc:
             raise RejectedInput("corrupt", f"it can't be taken out of its mail: {safe_text(str(exc))}") from exc
         return payload if isinstance(payload, bytes) else b""
+
+
+def _inner_mail(part: AnyMessage) -> bytes:
+    inner = part.get_payload(0)
+    if not isinstance(inner, Message):
+        return b""
+    coded = inner.as_bytes(policy=_AS_WRITTEN)
+    # Not allowed for a mail within a mail (RFC 2046, 5.2.1), and done all the same.
+    match str(part.get("Content-Transfer-Encoding", "")).strip().lower():
+        case "base64":
+            return b64decode(coded)
+        case "quoted-printable":
+            return a2b_qp(coded)
+        case _:
+            return coded
 
 
 def may_have_attachments(data: bytes) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import io
+import quopri
 from email.message import EmailMessage
 
 import pytest
@@ -52,6 +54,21 @@ def test_a_mail_in_a_mail_is_one_file_as_it_was_written() -> None:
     (name, content), *rest = files(outer).items()
     assert (name, rest) == ("message-2.eml", [])
     assert content == inner
+
+
+@pytest.mark.parametrize("coding", ["base64", "quoted-printable"])
+def test_a_mail_in_a_mail_may_be_coded_though_it_should_not_be(coding: str) -> None:
+    inner = "From: x@y.z\nSubject: größer\n\nInner text, which is = long enough for two lines of the coding.\n".encode()
+    coded = base64.encodebytes(inner) if coding == "base64" else quopri.encodestring(inner)
+    outer = (
+        b'From: a@b.c\nMIME-Version: 1.0\nContent-Type: multipart/mixed; boundary="B"\n\n'
+        b"--B\nContent-Type: message/rfc822\nContent-Transfer-Encoding: "
+        + coding.encode()
+        + b"\n\n"
+        + coded
+        + b"\n--B--\n"
+    )
+    assert [content.rstrip() for content in files(outer).values()] == [inner.rstrip()]
 
 
 def test_names_are_decoded_shortened_to_their_last_part_and_told_apart() -> None:

@@ -66,22 +66,39 @@ def open_image(path: Path, media_type: str) -> Image.Image:
 
 
 def _page(image: Image.Image, number: int, job: Job, sink: Sink) -> ParsedPage:
+    """One frame. What is wrong with one of several is that page's failure, and the others are kept."""
     try:
-        frame = image if number == 1 else _frame(image, number)
-        width, height = frame.size
-        if width * height > _DECODE_FACTOR * job.limits.max_pixels:
-            detail = f"page {number} has {width} × {height} pixels; limits.max_pixels = {job.limits.max_pixels}"
-            raise RejectedInput("unsafe", detail)
-        fitted = _fitted(frame, job)
-    except (OSError, ValueError, SyntaxError, EOFError) as exc:
-        if getattr(image, "n_frames", 1) == 1:
+        fitted = _fitted_frame(image, number, job)
+    except (RejectedInput, MemoryError) as exc:
+        if not _is_one_of_several(image):
+            raise
+        detail = exc.detail if isinstance(exc, RejectedInput) else f"page {number} needs more memory than it may have"
+        return _failed(number, "unsafe", detail)
+    except Exception as exc:  # a decoder raises what it likes for a damaged frame
+        if not _is_one_of_several(image):
             raise RejectedInput("corrupt", safe_text(f"the image is damaged: {exc}")) from exc
-        failure = Failure("corrupt", safe_text(f"page {number} is damaged: {exc}"))
-        return ParsedPage(number, "", TextFormat.PLAIN, TextQuality.NONE, failure=failure)
+        return _failed(number, "corrupt", safe_text(f"page {number} is damaged: {exc}"))
     if is_blank(fitted):
         return image_page(number, None, blank=True)
     file = sink.png(fitted, number) if _is_line_art(fitted) else sink.jpeg(fitted, number)
     return image_page(number, file)
+
+
+def _fitted_frame(image: Image.Image, number: int, job: Job) -> Image.Image:
+    frame = image if number == 1 else _frame(image, number)
+    width, height = frame.size
+    if width * height > _DECODE_FACTOR * job.limits.max_pixels:
+        detail = f"page {number} has {width} × {height} pixels; limits.max_pixels = {job.limits.max_pixels}"
+        raise RejectedInput("unsafe", detail)
+    return _fitted(frame, job)
+
+
+def _is_one_of_several(image: Image.Image) -> bool:
+    return image.format == "TIFF" and getattr(image, "n_frames", 1) > 1
+
+
+def _failed(number: int, kind: str, detail: str) -> ParsedPage:
+    return ParsedPage(number, "", TextFormat.PLAIN, TextQuality.NONE, failure=Failure(kind, detail))
 
 
 def _frame(image: Image.Image, number: int) -> Image.Image:

@@ -135,3 +135,14 @@ def test_an_image_is_fitted_by_its_long_side_its_pixels_and_its_shape() -> None:
     strip = fit(200, 2000, long_side_px=1540, max_pixels=40_000_000)
     assert strip * 200 > 400
     assert strip * 200 * strip * 2000 <= 1540 * 1540 * 1.001
+
+
+def test_a_frame_that_is_too_large_or_damaged_fails_alone(make_job: MakeJob) -> None:
+    frames = [drawn(words=f"PAGE {number}", size=size) for number, size in ((2, (2000, 1000)), (3, (600, 300)))]
+    content = saved(drawn(words="PAGE 1"), "TIFF", save_all=True, append_images=frames)
+    first, large, last = pages(make_job, content, "image/tiff", limits=Limits(max_pixels=200_000))
+    assert (first.failure, last.failure) == (None, None)
+    assert large.failure is not None
+    assert large.failure.kind == "unsafe"
+    assert large.failure.detail.startswith("page 2 has 2000 × 1000 pixels")
+    assert last.image is not None

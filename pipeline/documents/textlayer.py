@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import repeat
@@ -213,22 +214,24 @@ def _plain_pieces(textpage: Any, text: str, span: tuple[int, int], height_pt: fl
     """What ``_pieces`` gives for nearly every line, without making a piece of each word first."""
     line = LineBuilder()
     rewritten = _REWRITTEN.search(text, *span) is not None
-    box_of, rect, reference = pdfium.FPDFText_GetLooseCharBox, _RECT, _RECT_REF
+    box_of, unpacked, to = _BOX_OF, _UNPACKED, _BOX_ADDRESS
+    address = ctypes.cast(textpage, ctypes.c_void_p).value
     for match in _WORD.finditer(text, *span):
         start, end = match.span()
-        box_of(textpage, start, reference)
-        left, bottom, right, top = rect.left, rect.bottom, rect.right, rect.top
+        box_of(address, start, to)
+        left, top, right, bottom = unpacked(_BOX)
         if end - start > 1:
-            box_of(textpage, end - 1, reference)
-            # Written out: min and max cost as much as asking for the box.
-            if rect.left < left:
-                left = rect.left
-            if rect.bottom < bottom:
-                bottom = rect.bottom
-            if rect.right > right:
-                right = rect.right
-            if rect.top > top:
-                top = rect.top
+            box_of(address, end - 1, to)
+            last_left, last_top, last_right, last_bottom = unpacked(_BOX)
+            # Written out: this runs for every word.
+            if last_left < left:
+                left = last_left
+            if last_bottom < bottom:
+                bottom = last_bottom
+            if last_right > right:
+                right = last_right
+            if last_top > top:
+                top = last_top
         word = match.group()
         line.add(_spelled(word) if rewritten else word, left, height_pt - top, right, height_pt - bottom)
     return line.pieces()
@@ -280,11 +283,18 @@ def _spelled(word: str) -> str:
 _COLOUR = tuple(ctypes.c_uint() for _ in range(4))
 _COLOUR_REFS = tuple(map(ctypes.byref, _COLOUR))
 
-# One for all calls: the child has one thread, and making them costs more than filling them.
-_RECT = pdfium.FS_RECTF()
-_RECT_REF = ctypes.byref(_RECT)
+# One for all calls: the child has one thread, and making them costs more than filling them. The function is bound once
+# more, without the checks and conversions of the other, which take longer than it does.
+_BOX = memoryview(bytearray(16))
+_UNPACKED = struct.Struct("4f").unpack_from
+_BOX_ADDRESS = ctypes.addressof(ctypes.c_char.from_buffer(_BOX))
+_BOX_OF = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)(
+    ctypes.cast(pdfium.FPDFText_GetLooseCharBox, ctypes.c_void_p).value or 0
+)
 
 
 def _box(textpage: Any, index: int) -> tuple[float, float, float, float]:
-    pdfium.FPDFText_GetLooseCharBox(textpage, index, _RECT_REF)
-    return _RECT.left, _RECT.bottom, _RECT.right, _RECT.top
+    """Left, bottom, right and top of a character."""
+    _BOX_OF(ctypes.cast(textpage, ctypes.c_void_p).value, index, _BOX_ADDRESS)
+    left, top, right, bottom = _UNPACKED(_BOX)
+    return left, bottom, right, top

@@ -41,10 +41,18 @@ class Pictures:
     package: Package | None
     sink: Sink
     seen: set[bytes] = field(default_factory=set)
+    asked: set[str] = field(default_factory=set)
     taken: int = 0
 
     def at(self, target: str) -> bytes | None:
-        """The bytes of the picture that a Markdown reference names; None when it is not worth a page, or outside."""
+        """The bytes of the picture that a Markdown reference names.
+
+        None when it is not worth a page, lies outside, or was asked for before: a logo on every slide is read once.
+        """
+        if target in self.asked:
+            return None
+        if not target.startswith("data:"):
+            self.asked.add(target)
         data = self._at(target)
         return data if data and _is_worth(data, self.job) else None
 

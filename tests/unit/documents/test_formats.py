@@ -200,6 +200,16 @@ def test_each_picture_of_a_slide_is_the_one_that_stands_there(make_job: MakeJob)
     assert ink(first.path) < ink(second.path), "B stands before A"
 
 
+def test_a_picture_that_stands_in_several_places_is_described_where_it_stands_first(make_job: MakeJob) -> None:
+    with zipfile.ZipFile(io.BytesIO(book_epub())) as archive:
+        chapter = archive.read("OPS/text/b-first.xhtml").decode()
+    plate = '<p><img src="../art/plate.png" alt="The plate on valve seven"/></p>'
+    again = chapter.replace("After the plate", f"Between</p>{plate * 50}<p>After the plate")
+    _, pages = parsed(make_job, repacked(book_epub(), **{"OPS__text__b-first_DOT_xhtml": again}), media.EPUB)
+    assert [page.image is not None for page in pages] == [False, True, False]
+    assert pages[2].text.count(PLATE) == 50
+
+
 def ink(path: Path) -> int:
     """The rightmost marked column: a longer word reaches further."""
     with Image.open(path) as image:

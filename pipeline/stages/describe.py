@@ -76,7 +76,12 @@ async def describe(page: DescribeInput, vlm: ChatModel, context: CallContext) ->
             Message("system", (TextPart(prompt),)),
             Message("user", (ImagePart(page.image, page.media_type), TextPart(anchor))),
         ),
-        inputs={"image": page.image, "text": page.text, "page_number": page.page_number},
+        inputs={
+            "image": page.image,
+            "text": page.text,
+            "text_is_good": page.is_good,
+            "page_number": page.page_number,
+        },
         input_digest=digest_of(text_digest(anchor), len(page.image)),
         needs=Needs(
             modalities=frozenset({"text", "image"}),

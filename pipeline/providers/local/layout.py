@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pipeline.providers.local.reading import markdown_table
 from pipeline.providers.local.words import is_spaceless, paragraphs, plain, tokens
 
-__all__ = ["canonical"]
+__all__ = ["canonical", "completed"]
 
 _CONTROL = re.compile(r"[\x00-\x01\x03-\x08\x0b-\x1f\x7f\ufffe\uffff]")
 # pdfium marks a hyphen that the typesetter put in with U+0002, others use the soft hyphen.
@@ -28,6 +28,7 @@ _MIN_HEADED_WIDTH = 40
 _MAX_HEADING = 70
 # The share of a text's words that must be found in the other text for it to count as being in there.
 _SAME_PAGE = 0.7
+_READ_WELL = 0.75
 _SAID_ALREADY = 0.6
 
 
@@ -52,6 +53,18 @@ def canonical(description: str, text: str, text_format: str, title: str | None =
     else:
         merged = _joined(own, _missing(described, own, _SAID_ALREADY))
     return _titled(merged, title)
+
+
+def completed(reading: str, text: str) -> str:
+    """What was read from a page's picture, with what it lost of the page's own text.
+
+    Letters too small for the picture are no loss where the file says them.
+
+    Args:
+        reading: Markdown of OCR; may be empty.
+        text: The page's text layer, which is believed.
+    """
+    return reading if _share(text, reading) >= _READ_WELL else canonical(reading, text, "plain")
 
 
 def _joined(body: str, more: Iterable[str]) -> str:

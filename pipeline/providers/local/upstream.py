@@ -26,7 +26,7 @@ from pipeline.providers.local.catalog import (
 from pipeline.providers.local.cues import cues
 from pipeline.providers.local.embeddings import WordVectors
 from pipeline.providers.local.extract import extract
-from pipeline.providers.local.layout import canonical
+from pipeline.providers.local.layout import canonical, completed
 from pipeline.providers.local.pool import ChildPool
 
 __all__ = ["NOTHING_TO_READ", "LocalUpstream"]
@@ -120,7 +120,10 @@ class LocalUpstream:
         if not isinstance(image, bytes) or not image:
             raise UpstreamFailure(FailureKind.INVALID_REQUEST, f"{OCR} reads inputs['image'], which is missing")
         answer = await self._pool.run({"text": _text(inputs, "text")}, image)
-        return str(answer["text"]) or NOTHING_TO_READ
+        read = str(answer["text"])
+        if inputs.get("text_is_good"):
+            read = completed(read, _text(inputs, "text"))
+        return read or NOTHING_TO_READ
 
 
 def _unknown(model: str, known: list[str]) -> UpstreamFailure:

@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test unit check corpus machine bench quality chaos backlog format lock clean
+.PHONY: help install demo test unit check corpus machine bench quality parse chaos backlog format lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -56,6 +56,9 @@ fuzz: $(VENV)/.dev-installed ## Five minutes of damaged files of every kind; SEE
 
 backlog: $(VENV)/.dev-installed ## 100,000 documents enqueued, handed out, looked at; and who is served meanwhile (minutes)
 	$(BIN)/python -m benchmarks.backlog
+
+parse: $(VENV)/.dev-installed ## What the parse stage adds to pdfium, and 400 pages from end to end (minutes)
+	$(BIN)/python -m benchmarks.parse
 
 quality: $(VENV)/.dev-installed ## How well search finds and OCR reads, over examples/ and ../shared/corpus (minutes)
 	$(BIN)/python -m benchmarks.quality

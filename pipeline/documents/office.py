@@ -33,9 +33,9 @@ __all__ = ["read"]
 _ARCHIVES = frozenset({media.DOCX, media.PPTX, media.XLSX, media.ODT, media.ODS, media.ODP, media.EPUB})
 _SHEETS = frozenset({media.XLSX, media.XLS, media.ODS})
 _SLIDE_MARK = "TIDEGATESLIDE"
-_SLIDE = re.compile(rf"^{_SLIDE_MARK}(\d+)$\n?", re.MULTILINE)
+_SLIDE = re.compile(rf"^{_SLIDE_MARK}(\d{{1,6}})$\n?", re.MULTILINE)
 _PICTURE_MARK = "TIDEGATEPICTURE"
-_PICTURE = re.compile(rf"{_PICTURE_MARK}(\d+)")
+_PICTURE = re.compile(rf"{_PICTURE_MARK}(\d{{1,6}})")
 _HEADER = re.compile(r"^([A-Z][A-Za-z-]{1,20}): ")
 _RULE = re.compile(r"^-{3,}$\n?", re.MULTILINE)
 # What needs no escape in Markdown, and would stand in the way of a search for it.

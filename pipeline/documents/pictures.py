@@ -22,7 +22,7 @@ __all__ = ["REFERENCE", "Pictures"]
 # "\!" before "[" is how slides come: their images are escaped as if they were text.
 # A description ends where the next begins, and an address has few brackets: a text may begin many and end none.
 REFERENCE = re.compile(r"\\?!\[((?:[^\]\\!]|\\[^!]|\\?!(?!\[))*)\]\(([^()\s]*(?:\([^()\s]*\)[^()\s]*){0,8})\)")
-_NUMBERED = re.compile(r"^image_(\d+)\.\w+$")
+_NUMBERED = re.compile(r"^image_(\d{1,6})\.\w+$")
 _MIN_PX = 48
 _MOST = 300
 

@@ -27,6 +27,7 @@ _SVG = f"{{{_ODF}:svg-compatible:1.0}}"
 _HREF = "{http://www.w3.org/1999/xlink}href"
 _MAX_REPEATED = 50
 _MAX_DEPTH = 60
+_REPEATED = re.compile(r"^[0-9]{1,8}$")
 _SPECIAL = re.compile(r"([\\`*_\[\]<|])")
 _AT_START = re.compile(r"^(#{1,6}|[-+>]|\d{1,9}[.)])(?=\s)")
 
@@ -129,7 +130,7 @@ def _rows(table: Element) -> Iterator[list[str]]:
         for cell in row:
             words = " ".join(filter(None, (_words(item) for item in cell)))
             repeated = cell.get(f"{_TABLE}number-columns-repeated", "1")
-            cells += [words] * (min(int(repeated), _MAX_REPEATED) if repeated.isascii() and repeated.isdigit() else 1)
+            cells += [words] * (min(int(repeated), _MAX_REPEATED) if _REPEATED.match(repeated) else 1)
         if any(cells):
             yield cells
 

@@ -150,7 +150,8 @@ def test_titles_lists_and_tables_of_an_odp_are_markdown(make_job: MakeJob) -> No
         "<draw:frame><draw:text-box><text:list><text:list-item><text:p>One<text:s/>* two</text:p><text:list>"
         "<text:list-item><text:p>Inner</text:p></text:list-item></text:list></text:list-item></text:list>"
         "</draw:text-box></draw:frame><draw:frame><table:table><table:table-row><table:table-cell><text:p>a|b</text:p>"
-        '</table:table-cell><table:table-cell table:number-columns-repeated="99999999"/></table:table-row>'
+        '</table:table-cell><table:table-cell table:number-columns-repeated="99999999"/>'
+        f'<table:table-cell table:number-columns-repeated="{"9" * 5000}"/></table:table-row>'
         "</table:table></draw:frame>"
     )
     _, pages = parsed(make_job, repacked(package, content_DOT_xml=titled[:page] + more + titled[page:]), media.ODP)

@@ -55,9 +55,10 @@ async def test_the_material_is_the_same_on_both_sides(
     body = chat_options(sent) | {"model": model, "messages": chat_messages(sent.messages), "stream": sent.stream}
     read = read_request(body)
     assert read.stage == sent.stage
-    # The page's number isn't in the prompt, and nobody needs it.
-    expected = {name: value or "" for name, value in sent.inputs.items() if name != "page_number"}
-    assert {name: value or "" for name, value in read.inputs.items() if name != "page_number"} == expected
+    # Neither is in the prompt, and no model over HTTP needs them.
+    unsaid = {"page_number", "text_is_good"}
+    expected = {name: value or "" for name, value in sent.inputs.items() if name not in unsaid}
+    assert {name: value or "" for name, value in read.inputs.items() if name not in unsaid} == expected
 
 
 async def test_answers_are_worked_out() -> None:

@@ -23,6 +23,7 @@ _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)",
 _FRONT_TITLE = re.compile(r"""^title:[ \t]{0,9}["']?(.{1,300}?)["']?[ \t]{0,9}$""", re.MULTILINE)
 _DELIMITERS = ",;\t|"
 _MAX_CELLS = 2_000_000
+_MAX_FILLED_CELLS = 10_000_000
 _MAX_CELL_CHARS = 20_000
 
 
@@ -71,6 +72,9 @@ def _tsv(text: str) -> tuple[str | None, Iterator[str]]:
 def _tables(text: str, delimiter: str | None) -> Iterator[str]:
     """Rows as Markdown tables; every section repeats the first row, as it is the header nearly always."""
     rows = list(_records(text, delimiter or _delimiter(text)))
+    # One row of a million cells makes every other one as wide.
+    if rows and len(rows) * max(map(len, rows)) > _MAX_FILLED_CELLS:
+        raise RejectedInput("too_large", f"a table that is filled up to more than {_MAX_FILLED_CELLS:,} cells")
     if rows:
         yield from sections(table_rows(rows))
 

@@ -70,6 +70,11 @@ def test_a_table_of_millions_of_cells_is_refused(make_job: MakeJob) -> None:
         pages(make_job, b"," * 2_000_001, media.CSV)
 
 
+def test_one_row_of_very_many_cells_does_not_make_all_rows_as_long(make_job: MakeJob) -> None:
+    with pytest.raises(RejectedInput, match="too_large: a table that is filled up"):
+        pages(make_job, "a,b\n" * 10_000 + "x," * 100_000, media.CSV)
+
+
 def test_tsv_json_and_json_lines(make_job: MakeJob) -> None:
     assert pages(make_job, "a\tb,c\n1\t2", media.TSV)[0].text == "| a | b,c |\n| --- | --- |\n| 1 | 2 |"
     assert pages(make_job, '{"a":{"b":"名"}}', media.JSON)[0].text == '```json\n{\n  "a": {\n    "b": "名"\n  }\n}\n```'

@@ -22,7 +22,7 @@ from pipeline.documents.raster import Sink
 from pipeline.documents.rtf import take_pictures
 from pipeline.documents.sections import sections
 from pipeline.documents.sheets import ods_pictures, with_pictures, xlsx_pictures
-from pipeline.documents.slides import odp_slides, pptx_notes
+from pipeline.documents.slides import odp_slides, pptx_slides
 from pipeline.documents.text import table_rows
 from pipeline.domain.document import ParsedPage, TextFormat
 from pipeline.domain.errors import RejectedInput
@@ -93,12 +93,14 @@ def _docx(job: Job) -> Extracted:
 def _pptx(job: Job) -> Extracted:
     title, markdown, images = _extract(job)
     with Package(job.path) as package:
-        notes = pptx_notes(package)
+        shown = pptx_slides(package)
     first, *rest = _SLIDE.split(markdown)
+    slides = {int(number): content for number, content in zip(rest[::2], rest[1::2], strict=True)}
     parts = [first]
-    for number, content in zip(rest[::2], rest[1::2], strict=True):
-        said = notes.get(int(number))
-        parts.append(_slide(number, f"{content.rstrip()}\n\nNotes:\n\n{said}" if said else content))
+    for number, said in shown:
+        content = slides.pop(number, "").rstrip()
+        parts.append(_slide(str(number), f"{content}\n\nNotes:\n\n{said}" if said else content))
+    parts += [_slide(str(number), content) for number, content in slides.items()]
     return title, "".join(parts), images
 
 

@@ -1,4 +1,4 @@
-"""What the extraction library leaves out of slides: the speaker's notes of a PPTX, and all of an ODP."""
+"""What the extraction library leaves out of slides: the order and the notes of a PPTX, and all of an ODP."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from xml.etree.ElementTree import Element
 from pipeline.documents.package import Package
 from pipeline.documents.text import table_rows
 
-__all__ = ["odp_slides", "pptx_notes"]
+__all__ = ["odp_slides", "pptx_slides"]
 
 _RID = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
 _P = "{http://schemas.openxmlformats.org/presentationml/2006/main}"
 _A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
+_SLIDE_NUMBER = re.compile(r"([0-9]{1,8})\.xml$")
 _PRESENTATION = "ppt/presentation.xml"
 # Placeholders of a notes page that hold no notes: the slide's picture, its number, the date, header and footer.
 _NO_NOTES = frozenset({"sldImg", "sldNum", "dt", "hdr", "ftr"})
@@ -32,20 +33,31 @@ _SPECIAL = re.compile(r"([\\`*_\[\]<|])")
 _AT_START = re.compile(r"^(#{1,6}|[-+>]|\d{1,9}[.)])(?=\s)")
 
 
-def pptx_notes(package: Package) -> dict[int, str]:
-    """The speaker's notes by slide, 1-based in the order in which the slides are shown."""
+def pptx_slides(package: Package) -> list[tuple[int, str]]:
+    """The slides in the order in which they are shown: the number that the library gives each, and its notes.
+
+    The library numbers slides by their file names (``slide9.xml`` is before ``slide10.xml``), which is the order in
+    which they were made (kreuzberg 4.10.4).
+    """
     show = package.xml(_PRESENTATION)
-    if show is None:
-        return {}
-    slides = package.related(_PRESENTATION, "slide")
-    notes: dict[int, str] = {}
-    for number, entry in enumerate(show.iter(f"{_P}sldId"), start=1):
-        for part in package.related(slides.get(entry.get(_RID, ""), ""), "notesSlide").values():
-            page = package.xml(part)
-            words = "\n\n".join(_pptx_paragraphs(page)) if page is not None else ""
-            if words:
-                notes[number] = words
-    return notes
+    parts = package.related(_PRESENTATION, "slide")
+    numbers = {part: number for number, part in enumerate(sorted(set(parts.values()), key=_by_number), start=1)}
+    slides: list[tuple[int, str]] = []
+    for entry in show.iter(f"{_P}sldId") if show is not None else ():
+        part = parts.get(entry.get(_RID, ""), "")
+        if part in numbers:
+            slides.append((numbers.pop(part), _notes(package, part)))
+    return slides + [(number, _notes(package, part)) for part, number in numbers.items()]
+
+
+def _by_number(part: str) -> tuple[int, str]:
+    digits = _SLIDE_NUMBER.search(part)
+    return (int(digits[1]) if digits else 1 << 30, part)
+
+
+def _notes(package: Package, slide: str) -> str:
+    pages = (package.xml(part) for part in package.related(slide, "notesSlide").values())
+    return "\n\n".join(words for page in pages if page is not None for words in _pptx_paragraphs(page))
 
 
 def _pptx_paragraphs(page: Element) -> Iterator[str]:

@@ -112,6 +112,15 @@ def test_the_slides_of_a_pptx_have_their_pictures_and_the_speakers_notes(make_jo
     assert pages[1].image is not None
 
 
+def test_slides_come_in_the_order_in_which_they_are_shown_with_their_own_notes(make_job: MakeJob) -> None:
+    package = fixture("valves.pptx")
+    show = part(package, "ppt/presentation.xml")
+    turned = show.replace('id="256" r:id="rId4"', "@").replace('id="257" r:id="rId5"', 'id="256" r:id="rId4"')
+    content = repacked(package, ppt__presentation_DOT_xml=turned.replace("@", 'id="257" r:id="rId5"'))
+    _, pages = parsed(make_job, content, media.PPTX)
+    assert [page.text.split("\n")[0] for page in pages] == ["## Grease", "## Valve training", "", "Notes:"]
+
+
 def test_the_slides_of_an_odp_too(make_job: MakeJob) -> None:
     _, pages = parsed(make_job, fixture("valves.odp"), media.ODP)
     assert [page.text for page in pages] == [

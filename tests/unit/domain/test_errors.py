@@ -21,6 +21,7 @@ EXAMPLES: tuple[TidegateError, ...] = (
     errors.ServiceUnavailable("Redis does not answer", "start it"),
     errors.RejectedInput("corrupt", "it has no pages"),
     errors.ChildDied("killed", "by signal 9"),
+    errors.ResultGone("a page image was swept", "it is parsed again"),
     errors.ChainExhausted("vlm", TRIES, SKIPS, 1030.0, True),
     errors.PermitWaitExceeded("vlm", "a@host", 60.0),
     errors.PartialStreamError("a@host", "partial_stream", "cut"),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from pipeline.config.load import ConfigProblems
+from pipeline.documents.sandbox import OutOfMemory
 from pipeline.domain import errors
 from pipeline.domain.call import Outcome, Skip, SkipReason, TryRecord
 from pipeline.domain.errors import TidegateError
@@ -20,6 +21,7 @@ EXAMPLES: tuple[TidegateError, ...] = (
     ConfigProblems(("tidegate.yaml:1: one", "tidegate.yaml:2: two")),
     errors.ServiceUnavailable("Redis does not answer", "start it"),
     errors.RejectedInput("corrupt", "it has no pages"),
+    OutOfMemory("unsafe", "it wanted more than 1,024 MB"),
     errors.ChildDied("killed", "by signal 9"),
     errors.ResultGone("a page image was swept", "it is parsed again"),
     errors.ChainExhausted("vlm", TRIES, SKIPS, 1030.0, True),

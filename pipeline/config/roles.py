@@ -95,7 +95,9 @@ def _embedders(settings: EmbedderConfig | None) -> tuple[Member, ...]:
     if settings is None:
         return (_builtin("embedder"),)
     path: Path = ("kb", "embedder")
-    shared = {name: getattr(settings, name) for name in settings.model_fields_set - {"dim", "token_factor", "fallbacks"}}
+    shared = {
+        name: getattr(settings, name) for name in settings.model_fields_set - {"dim", "token_factor", "fallbacks"}
+    }
     first = Member("embedder", "embedder", Preset(**shared), path, primary=True, dim=settings.dim)
     replicas = (
         Member(

@@ -263,15 +263,23 @@ class Ledger(RuleBasedStateMachine):
         take_back(self.fleet.plain, dead, UNIT, counts=counts)
         self.fleet.look(f"the end of {dead}", may_lose=counts)
 
-    @_action(4, when=lambda self: self.fleet.at(Place.WAITS_FOR_MODEL), pick=_PICKS, dies=st.booleans())
-    def a_worker_is_given_up(self, pick: int, dies: bool) -> None:
-        """It dies, or freezes and comes back to find its units with a quarantine."""
-        if dies:
-            self.fleet.kill(self._picked(Place.WAITS_FOR_MODEL, pick))
+    @_action(
+        4,
+        when=lambda self: self.fleet.at(Place.WAITS_FOR_MODEL),
+        pick=_PICKS,
+        what=st.sampled_from(("dies", "freezes", "comes back")),
+    )
+    def a_worker_is_given_up(self, pick: int, what: str) -> None:
+        """It dies, or freezes and may come back to find its units with a quarantine."""
+        work = self._picked(Place.WAITS_FOR_MODEL, pick)
+        if what == "dies":
+            self.fleet.kill(work)
         self.fleet.pass_time("leases")
         self.fleet.run_out(self.fleet.start_reconcile())
         if self.fleet.count("worker") < 2 and (suspect := self.fleet.next_suspect()) is not None:
             self.fleet.go_on(self.fleet.deliver(suspect, suspects=True), 99)
+        if what == "comes back":
+            self.fleet.run_out(work)
 
     # --- time and models --------------------------------------------------------------------------------------------
 

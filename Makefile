@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test unit check corpus machine bench quality parse chaos backlog format lock clean
+.PHONY: help install demo test faults unit check corpus machine bench quality parse chaos backlog format lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -38,6 +38,9 @@ demo: install ## Ingest examples/ on the embedded stack with local models, searc
 
 test: $(VENV)/.dev-installed ## Every test, against an embedded Postgres and Redis
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile
+
+faults: $(VENV)/.dev-installed ## The tests that take minutes and the machine for themselves: kills, outages, poison, a short chaos
+	$(BIN)/python -m pytest -m heavy
 
 corpus: $(VENV)/.dev-installed ## The awkward real files of ../shared/corpus, end to end, beside what is right
 	$(BIN)/python -m tests.acceptance.corpus

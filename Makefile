@@ -46,7 +46,7 @@ corpus: $(VENV)/.dev-installed ## The awkward real files of ../shared/corpus, en
 	$(BIN)/python -m tests.acceptance.corpus
 
 machine: $(VENV)/.dev-installed ## The ledger's state machine at length: other orders of events each time (half an hour)
-	$(BIN)/python -m pytest tests/integration/ledger/test_machine.py -q -x --hypothesis-profile long --hypothesis-show-statistics
+	$(BIN)/python -m pytest -m heavy tests/integration/ledger/test_machine.py -q -x --hypothesis-profile long --hypothesis-show-statistics
 
 bench: $(VENV)/.dev-installed ## What a model call costs, beside the limit and litellm's Router (minutes)
 	$(BIN)/python -m benchmarks.failover_overhead

@@ -355,7 +355,7 @@ class Fleet:
                 pass
             if not any(run.state in ACTIVE_RUN_STATES for run in self.rows.runs.values()):
                 return
-            for what in ("leases", "wakes"):
+            for what in ("leases", "wakes", "parks"):
                 self.pass_time(what)
             with self.plain.begin() as session:
                 make_parked_due(session, MODEL_STAGES)

@@ -5,6 +5,7 @@ Services that don't come up fail the tests.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import psycopg
 import pytest
 import redis
+import structlog
 from sqlalchemy import Engine
 from sqlalchemy.engine import URL, make_url
 
@@ -45,6 +47,24 @@ _EMPTY = """
     end
     $$
 """
+
+
+@pytest.fixture(autouse=True)
+def own_logging() -> Iterator[None]:
+    """What a test or the command it runs sets up for logging ends with it: another's lines would go elsewhere."""
+    root = logging.getLogger()
+    before, level = structlog.get_config() if structlog.is_configured() else None, root.level
+    yield
+    for handler in list(root.handlers):
+        # pytest's own come and go with each phase of a test.
+        if not type(handler).__module__.startswith("_pytest"):
+            root.removeHandler(handler)
+    root.setLevel(level)
+    logging.captureWarnings(False)
+    if before is None:
+        structlog.reset_defaults()
+    else:
+        structlog.configure(**before)
 
 
 @pytest.fixture(scope="session")

@@ -6,18 +6,16 @@ The call is a real one, through the configuration, the core, Redis, Postgres and
 from __future__ import annotations
 
 import io
-import logging
 import pickle
 import sys
 import traceback
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import Any
 
 import pytest
 import redis
-import structlog
 from prometheus_client import generate_latest
 from pydantic import SecretStr
 from sqlalchemy import text
@@ -91,17 +89,11 @@ ACTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture
-def log() -> Iterator[io.StringIO]:
+def log() -> io.StringIO:
     """Everything that is logged, at the finest level and with nothing masked afterwards."""
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
     stream = io.StringIO()
     configure_logging("debug", "json", stream=stream)
-    yield stream
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    logging.captureWarnings(False)
-    structlog.reset_defaults()
+    return stream
 
 
 @pytest.fixture

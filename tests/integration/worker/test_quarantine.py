@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import text
+from structlog.testing import capture_logs
 
 from pipeline.domain.unit import Queue, Stage
 from pipeline.endings import UnitPolicy
@@ -140,19 +141,13 @@ def test_a_suspect_whose_child_ended_without_a_lease_waits_no_longer_than_for_th
 
 
 def test_a_child_that_does_not_start_is_tried_again_later_and_takes_no_suspect(
-    sessions: Sessions, keep: Callable[..., Kept], capsys: pytest.CaptureFixture[str]
+    sessions: Sessions, keep: Callable[..., Kept]
 ) -> None:
     suspects(sessions, "describe", [1])
-    kept = keep("fails")
-    said = ""
-
-    def is_said() -> bool:
-        nonlocal said
-        said += capsys.readouterr().out
-        return "exit code 3" in said
-
-    assert wait_for(is_said)
-    began = time.monotonic()
+    with capture_logs() as said:
+        kept = keep("fails")
+        assert wait_for(lambda: any(line.get("reason") == "exit code 3" for line in said))
+        began = time.monotonic()
     assert kept.quarantine._not_before > began
     with sessions() as session:
         assert session.execute(text("select count(*) from unit where dispatched_at is null")).scalar_one() == 1

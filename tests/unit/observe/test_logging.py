@@ -1,25 +1,11 @@
 import io
 import json
 import logging
-from collections.abc import Iterator
 
-import pytest
-import structlog
 from pydantic import SecretStr
 
 from pipeline.observe.logging import configure_logging, get_logger
 from pipeline.store.session import make_engine
-
-
-@pytest.fixture(autouse=True)
-def _restored() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    logging.captureWarnings(False)
-    structlog.reset_defaults()
 
 
 def _lines(stream: io.StringIO) -> list[dict[str, object]]:

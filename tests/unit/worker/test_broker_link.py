@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
 from celery.exceptions import Reject
@@ -20,14 +19,10 @@ _REQUEST = logging.getLogger("celery.worker.request")
 
 
 @pytest.fixture
-def stream() -> Iterator[io.StringIO]:
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
+def stream() -> io.StringIO:
     made = io.StringIO()
     configure_logging("info", "json", stream=made)
-    yield made
-    root.handlers[:] = handlers
-    root.setLevel(level)
+    return made
 
 
 def _lose() -> None:

@@ -5,6 +5,9 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .PHONY: help install demo test faults unit check corpus machine bench quality parse chaos backlog format lock clean
 
+# A clone whose modules may not be kept compiled compiles them in each of the hundreds of processes that tests start.
+unexport PYTHONDONTWRITEBYTECODE
+
 VENV := .venv
 BIN := $(VENV)/bin
 # The first Python on PATH that is new enough.
@@ -67,7 +70,7 @@ quality: $(VENV)/.dev-installed ## How well search finds and OCR reads, over exa
 	$(BIN)/python -m benchmarks.quality
 
 unit: $(VENV)/.dev-installed ## Unit tests alone (seconds, no services)
-	env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest tests/unit -q -n 2
+	$(BIN)/python -m pytest tests/unit -q -n 2
 
 check: $(VENV)/.dev-installed ## Linters, types and import contracts
 	$(BIN)/ruff format --check .

@@ -11,20 +11,13 @@ from typing import Any
 
 from pipeline.domain.digest import digest_of
 from pipeline.domain.document import Limits
+from pipeline.domain.space import EmbedSpace
 from pipeline.domain.unit import Stage, When
 from pipeline.stages import chunk, describe, embed, parse, retrieve
 from pipeline.stages import format as format_stage
 from pipeline.stages.prompts import prompt_digest
 
-__all__ = ["EmbedSpace", "Recipe", "build_recipe", "stage_digest", "when_of"]
-
-
-@dataclass(frozen=True, slots=True)
-class EmbedSpace:
-    """The embedding model and width that a collection's vectors are made with."""
-
-    model: str
-    dim: int
+__all__ = ["Recipe", "build_recipe", "stage_digest", "when_of"]
 
 
 @dataclass(frozen=True, slots=True)

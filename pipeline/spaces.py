@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from shlex import quote
 from typing import Any
 
-from pipeline.recipe import EmbedSpace
+from pipeline.domain.space import EmbedSpace
 from pipeline.store.session import Sessions
 from pipeline.store.space_switch import CollectionSpace, space_reports
 from pipeline.store.spaces import Space
@@ -40,15 +41,24 @@ class SpaceStanding:
         }
 
 
-def space_standing(sessions: Sessions, configured: EmbedSpace, collection: str | None = None) -> list[SpaceStanding]:
+def space_standing(
+    sessions: Sessions, configured: Callable[[], EmbedSpace], collection: str | None = None
+) -> list[SpaceStanding]:
     """How collections stand beside the configured embedding model; those without any vector are left out.
+
+    Args:
+        configured: Asked only where there is a vector: it takes a whole configuration to say.
 
     Raises:
         ServiceUnavailable: Postgres is away.
     """
     with sessions() as session:
         reports = space_reports(session, collection)
-    return [SpaceStanding(one, _note(one, configured)) for one in reports if one.active is not None]
+    embedded = [one for one in reports if one.active is not None]
+    if not embedded:
+        return []
+    wanted = configured()
+    return [SpaceStanding(one, _note(one, wanted)) for one in embedded]
 
 
 def _note(one: CollectionSpace, configured: EmbedSpace) -> str:

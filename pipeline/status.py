@@ -20,6 +20,7 @@ from pipeline.store.overview import (
     degraded_units,
     parked_by_stage,
     stage_totals,
+    superseded_runs,
 )
 from pipeline.store.reports import DocumentRow, StageCounts, list_documents, scope_of, waiting_by_stage
 from pipeline.store.session import Session, Sessions
@@ -222,8 +223,9 @@ def status(
         if document is not None:
             document_ids = [find_document(session, document, as_uri=source_uri(document)).id]
         scope = scope_of(session, collection=collection, batch=batch, document_ids=document_ids, failed=failed)
-        counts = count_states(session, scope)
-        stages = stage_totals(session, scope)
+        superseded = superseded_runs(session, scope)
+        counts = count_states(session, scope, superseded)
+        stages = stage_totals(session, scope, superseded)
         parked = parked_by_stage(session, scope) if counts[RunState.PARKED] else []
         degraded = degraded_units(session, scope)
         rows = list_documents(session, scope, limit)

@@ -27,9 +27,10 @@ if TYPE_CHECKING:
     from pipeline.config.load import LoadedConfig
     from pipeline.config.model import Config
     from pipeline.dispatch import DispatchPolicy, Publish
+    from pipeline.domain.space import EmbedSpace
     from pipeline.endings import UnitPolicy
     from pipeline.failover.target import Chain
-    from pipeline.recipe import EmbedSpace, Recipe
+    from pipeline.recipe import Recipe
     from pipeline.reconcile import ReconcilePolicy
     from pipeline.store.blobs import BlobStore
     from pipeline.store.schema import Installation
@@ -144,7 +145,7 @@ class Container:
     @property
     def space(self) -> EmbedSpace:
         """The configured embedding model and its width."""
-        from pipeline.recipe import EmbedSpace
+        from pipeline.domain.space import EmbedSpace
 
         embedder = self.chains.chain("embedder").primary
         if embedder.dim is None:

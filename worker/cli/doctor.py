@@ -223,7 +223,7 @@ def _targets(container: Container) -> Finding:
 def _spaces(container: Container) -> Finding:
     from pipeline.spaces import space_standing
 
-    found = space_standing(container.sessions, container.space)
+    found = space_standing(container.sessions, lambda: container.space)
     off = [one for one in found if one.note]
     if off:
         facts = "; ".join(one.note.partition(":  ")[0] for one in off)

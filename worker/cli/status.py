@@ -172,7 +172,7 @@ def _standing(container: Container, collection: str | None) -> list[SpaceStandin
     from pipeline.spaces import space_standing
 
     try:
-        return space_standing(container.sessions, container.space, collection)
+        return space_standing(container.sessions, lambda: container.space, collection)
     except ConfigError:
         return []
 

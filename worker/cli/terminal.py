@@ -11,12 +11,15 @@ import re
 import select
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from enum import Enum
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 from uuid import UUID
+
+import orjson
 
 if TYPE_CHECKING:
     import typer
@@ -33,7 +36,7 @@ _LEAST_CELLS = 8
 _LABEL_CELLS = 10
 # Controls, escape sequences' beginnings and the line breaks of Unicode; a tab and a newline are kept by `printable`.
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_ORJSON = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_SUBCLASS
 _SPACES = re.compile(r"\s+")
 
 
@@ -159,17 +162,17 @@ class Terminal:
     def _emit_items(self, items: Iterator[Any]) -> None:
         before = "["
         for item in items:
-            self._out.write(f"{before}\n    {self._written(item, indent=None)}")
+            self._out.write(f"{before}\n    {self._written(item, indent=False)}")
             before = ","
         self._out.write("[]" if before == "[" else "\n  ]")
 
-    def _written(self, value: Any, indent: int | None = 2) -> str:
+    def _written(self, value: Any, *, indent: bool = True) -> str:
         ascii_only = (self._out.encoding or "ascii").lower().replace("-", "") not in ("utf8", "utf8sig")
-        text = json.dumps(value, indent=indent, ensure_ascii=ascii_only, default=_plain)
-        # A lone surrogate can be no UTF-8; escaped it is still JSON.
-        if not ascii_only and _SURROGATE.search(text):
-            text = json.dumps(value, indent=indent, default=_plain)
-        return text
+        if not ascii_only:
+            with suppress(orjson.JSONEncodeError):
+                return orjson.dumps(value, _plain, _ORJSON | (orjson.OPT_INDENT_2 if indent else 0)).decode()
+            # A lone surrogate can be no UTF-8; escaped it is still JSON.
+        return json.dumps(value, indent=2 if indent else None, default=_plain)
 
     def print(self, renderable: RenderableType = "") -> None:
         """Print for people; nothing with ``--json``."""

@@ -20,6 +20,7 @@ from pipeline.domain.call import Answer, Outcome, TryRecord
 from pipeline.domain.document import Limits
 from pipeline.domain.errors import ChainExhausted
 from pipeline.domain.run import RunState
+from pipeline.domain.space import EmbedSpace
 from pipeline.domain.unit import MODEL_STAGES, Stage, UnitState, When
 from pipeline.endings import SliceReport, UnitPolicy
 from pipeline.enqueue import Enqueued, enqueue
@@ -27,7 +28,7 @@ from pipeline.failover.kinds import FailureKind
 from pipeline.failover.records import CallContext
 from pipeline.failover.upstream import ChatRequest, Reply
 from pipeline.ingest import Ingest
-from pipeline.recipe import EmbedSpace, Recipe, build_recipe
+from pipeline.recipe import Recipe, build_recipe
 from pipeline.reconcile import wake_parked_runs
 from pipeline.stages.ports import ReplyCheck
 from pipeline.store.blobs import FileBlobs

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, and_, func, or_, select, update
+from sqlalchemy import ColumnElement, and_, func, or_, select, true, update
 from sqlalchemy.dialects.postgresql import array, insert
 from sqlalchemy.orm import Session, aliased
 
@@ -137,41 +137,40 @@ def reuse_units(session: Session, run: Run, stage: Stage, held: Sequence[int] = 
     """
     if is_redone(run, stage):
         return []
+    waiting = (Unit.run_id == run.id, Unit.stage == stage.value, free_or_held(held))
     source = aliased(Unit)
-    candidates = (
-        select(
-            source.input_digest,
-            source.output,
-            source.degraded,
-            source.answered_by,
-            func.row_number().over(partition_by=source.input_digest, order_by=(source.degraded, source.id)).label("n"),
-        )
+    best = (
+        select(source.output, source.degraded, source.answered_by)
         .where(
             source.collection_id == run.collection_id,
             source.stage == stage.value,
+            source.input_digest == Unit.input_digest,
             source.state == UnitState.DONE.value,
             source.output.is_not(None),
-            source.input_digest.in_(
-                select(Unit.input_digest).where(Unit.run_id == run.id, Unit.stage == stage.value, free_or_held(held))
-            ),
-            ~source.degraded if run.primary_only else source.id.is_not(None),
+            ~source.degraded if run.primary_only else true(),
         )
-        .subquery()
+        .order_by(source.degraded, source.id)
+        .limit(1)
+        .correlate(Unit)
+        .lateral("best")
     )
-    where = [
-        Unit.run_id == run.id,
-        Unit.stage == stage.value,
-        free_or_held(held),
-        Unit.input_digest == candidates.c.input_digest,
-        candidates.c.n == 1,
-    ]
+    # Looked up once for each unit, whatever the planner thinks of tables that it has no statistics of yet: joined as
+    # they were, all results of a run were sorted anew for each of its units, seconds at a few hundred of them.
+    known = (
+        select(Unit.id, best.c.output, best.c.degraded, best.c.answered_by)
+        .join(best, true())
+        .where(*waiting)
+        .cte("known")
+        .prefix_with("materialized")
+    )
     rows = session.scalars(
         move_units(
             UnitState.DONE,
-            *where,
-            output=candidates.c.output,
-            degraded=candidates.c.degraded,
-            answered_by=candidates.c.answered_by,
+            *waiting,
+            Unit.id == known.c.id,
+            output=known.c.output,
+            degraded=known.c.degraded,
+            answered_by=known.c.answered_by,
             reused=True,
         )
         .returning(Unit)

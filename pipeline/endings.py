@@ -1,4 +1,4 @@
-"""How a unit ends: done, failed, parked or lost, each in one transaction under its run's lock.
+"""How units end: done, failed, parked or lost, in a transaction under their run's lock.
 
 What ended a unit also settles its run (barriers, parking, publishing), so that nothing waits for a second look.
 """
@@ -89,6 +89,15 @@ class SliceReport:
 
 
 @dataclass(frozen=True, slots=True)
+class _Settled:
+    """What was committed: the units (by id) whose ends were written, and where that leaves their run."""
+
+    units: frozenset[int]
+    state: RunState
+    document_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Endings:
     """Ends the units of one slice and keeps count in its report.
 
@@ -125,29 +134,40 @@ class Endings:
         if why:
             self.report.details.append(why)
 
-    def done(self, unit: Claimed, done: Done) -> None:
-        """A unit has its result."""
+    def done(self, ended: Sequence[tuple[Claimed, Done]]) -> None:
+        """Units of the slice have their results; one transaction takes them all."""
 
-        def write(session: Session, run: Run) -> bool:
-            if not finish_unit(session, unit, done.result):
-                return False
-            add_rejections(session, unit, done.result.rejecting)
-            work_of(unit.stage, self.shop).store(session, run, unit, done)
-            note_progress(session, run.id)
-            return True
+        def write(session: Session, run: Run) -> list[Claimed]:
+            mine = [(unit, done) for unit, done in ended if finish_unit(session, unit, done.result)]
+            for unit, done in mine:
+                add_rejections(session, unit, done.result.rejecting)
+            if mine:
+                work_of(mine[0][0].stage, self.shop).store(session, run, mine)
+                note_progress(session, run.id)
+            return [unit for unit, _ in mine]
 
         try:
-            state = self._end(unit, write)
+            settled = self._end(ended[0][0].run_id, write)
         except ServiceUnavailable:
             raise
-        except RejectedInput as error:
-            self._fail(unit, error.failure, done.result.calls)
-        except ResultGone as error:
-            self.given_back([unit], error.fact)
         except Exception as error:
-            self._failed_inside(unit, error, done.result.calls)
+            if len(ended) > 1:
+                # One by one it shows whose it is, and the others keep what was paid for.
+                for one in ended:
+                    self.done([one])
+                return
+            self._not_stored(*ended[0], error)
         else:
-            self._ended(unit, state, "done", done.result.answered_by or "")
+            self._tell(settled, [(unit, "done", done.result.answered_by or "") for unit, done in ended])
+
+    def _not_stored(self, unit: Claimed, done: Done, error: Exception) -> None:
+        match error:
+            case RejectedInput():
+                self._fail(unit, error.failure, done.result.calls)
+            case ResultGone():
+                self.given_back([unit], error.fact)
+            case _:
+                self._failed_inside(unit, error, done.result.calls)
 
     def failed(self, unit: Claimed, error: Exception) -> None:
         """A unit has no result; the error says what that means for it."""
@@ -160,8 +180,12 @@ class Endings:
             case RejectedInput():
                 self._fail(unit, error.failure, 0)
             case ChildDied():
-                state = self._end(unit, lambda session, _: lose_lease(session, unit, self.policy.max_lost, str(error)))
-                self._ended(unit, state, "lost", str(error))
+                self._end_one(
+                    unit,
+                    lambda session, _: lose_lease(session, unit, self.policy.max_lost, str(error)),
+                    "lost",
+                    str(error),
+                )
             case _:
                 self._failed_inside(unit, error, 0)
 
@@ -179,7 +203,7 @@ class Endings:
             note_progress(session, run.id)
             return True
 
-        self._ended(unit, self._end(unit, write), "failed", f"{failure.kind}: {failure.detail}")
+        self._end_one(unit, write, "failed", f"{failure.kind}: {failure.detail}")
 
     def _exhausted(self, unit: Claimed, error: ChainExhausted) -> None:
         calls, rejecting = calls_with_content(error.tries), rejecting_targets(error.tries)
@@ -198,34 +222,42 @@ class Endings:
             return True
 
         self.report.rejecting.update(unit.rejected_by, rejecting)
-        self._ended(unit, self._end(unit, write), "parked", str(error))
+        self._end_one(unit, write, "parked", str(error))
 
-    def _end(self, unit: Claimed, write: Callable[[Session, Run], bool]) -> tuple[RunState, str] | None:
-        """Write a unit's end and settle its run; None when the lease is no longer ours and nothing was written."""
+    def _end_one(self, unit: Claimed, write: Callable[[Session, Run], bool], outcome: str, detail: str) -> None:
+        settled = self._end(unit.run_id, lambda session, run: [unit] if write(session, run) else [])
+        self._tell(settled, [(unit, outcome, detail)])
 
-        def commit(session: Session) -> tuple[RunState, str] | None:
-            run = lock_run(session, unit.run_id)
-            if run is None or not write(session, run):
+    def _end(self, run_id: int, write: Callable[[Session, Run], Sequence[Claimed]]) -> _Settled | None:
+        """Write units' ends and settle their run; None when no lease is ours any more and nothing was written."""
+
+        def commit(session: Session) -> _Settled | None:
+            run = lock_run(session, run_id)
+            written = [] if run is None else write(session, run)
+            if run is None or not written:
                 return None
-            return settle(session, run), str(run.document_id)
+            return _Settled(frozenset(unit.id for unit in written), settle(session, run), str(run.document_id))
 
         return self.patience.outlast(lambda: transact(self.sessions, commit), self.meanwhile)
 
-    def _ended(self, unit: Claimed, ended: tuple[RunState, str] | None, outcome: str, detail: str) -> None:
-        if ended is None:
-            self.report.counts["dropped"] += 1
-            # Maybe by a COMMIT of ours whose answer was lost, so that nobody has looked at what it made due.
-            self.report.made_work = True
-            return
-        self.report.counts[outcome] += 1
-        if outcome != "parked":
-            self.report.made_work = True
-        if outcome != "done":
-            self.report.details.append(f"{unit.stage.value} {unit.ordinal} {outcome}: {detail}")
-        self.events.unit_finished(unit, outcome, detail)
-        state, document_id = ended
-        if state is not RunState.RUNNING:
-            self.events.run_moved(unit.run_id, document_id, state, "" if outcome == "done" else detail)
+    def _tell(self, settled: _Settled | None, ended: Sequence[tuple[Claimed, str, str]]) -> None:
+        """Count and tell what became of units (each with outcome and detail), and then of their run."""
+        for unit, outcome, detail in ended:
+            if settled is None or unit.id not in settled.units:
+                self.report.counts["dropped"] += 1
+                # Maybe by a COMMIT of ours whose answer was lost, so that nobody has looked at what it made due.
+                self.report.made_work = True
+                continue
+            self.report.counts[outcome] += 1
+            if outcome != "parked":
+                self.report.made_work = True
+            if outcome != "done":
+                self.report.details.append(f"{unit.stage.value} {unit.ordinal} {outcome}: {detail}")
+            self.events.unit_finished(unit, outcome, detail)
+        if settled is not None and settled.state is not RunState.RUNNING:
+            unit, outcome, detail = ended[-1]
+            why = "" if outcome == "done" else detail
+            self.events.run_moved(unit.run_id, settled.document_id, settled.state, why)
 
 
 def moment(epoch_s: float | None) -> datetime | None:

@@ -1,4 +1,4 @@
-"""Ingest: carry out one slice. Claim, work, and commit each unit by itself the moment it ends.
+"""Ingest: carry out one slice. Claim, work, and commit units the moment they end.
 
 A message is only a wake-up: what may be claimed is decided by the rows. Transactions are short, and none spans a model
 call; the leases are renewed here, by the thread that waits for the slice's jobs.
@@ -9,8 +9,9 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import CancelledError, Executor, Future
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol
@@ -277,8 +278,11 @@ class Ingest:
                 number = ended.get(timeout=max(0.01, min(leases.due_at - now, 0.5)))
             except queue.Empty:
                 continue
-            away = self._commit(running[number], endings) or away
-            del running[number]
+            # Those that have ended by now share a transaction: none of them is paid for before it is stored.
+            numbers = [number, *_waiting(ended)]
+            away = self._commit([running[number] for number in numbers], endings) or away
+            for number in numbers:
+                del running[number]
             if endings.report.made_work:
                 self.on_work()
         if away is not None:
@@ -302,24 +306,37 @@ class Ingest:
 
     # --- after --------------------------------------------------------------------------------------------------
 
-    def _commit(self, one: _Running, endings: Endings) -> ServiceUnavailable | None:
-        """End the units of a job; returns the error when a service was away that they need."""
+    def _commit(self, ones: Sequence[_Running], endings: Endings) -> ServiceUnavailable | None:
+        """End the units of jobs; returns the error when a service was away that one of them needs."""
+        # What was answered comes first: it was paid for.
+        answered = [one for one in ones if not one.future.cancelled() and one.future.exception() is None]
+        if answered:
+            endings.done([pair for one in answered for pair in zip(one.job.units, one.future.result(), strict=True)])
+        away: ServiceUnavailable | None = None
+        for one in ones:
+            if one not in answered:
+                away = self._without_answer(one, endings) or away
+        return away
+
+    def _without_answer(self, one: _Running, endings: Endings) -> ServiceUnavailable | None:
         units = one.job.units
-        try:
-            values = one.future.result()
-        except (CancelledError, PermitWaitExceeded):
-            endings.given_back(units)
-            endings.report.made_work = True
-        except ServiceUnavailable as error:
-            # Not handed out again at once, or a service that is away would be asked as fast as we can.
-            endings.given_back(units, error.fact, after_s=_PUT_OFF_S)
-            return error
-        except Exception as error:
-            for unit in units:
-                endings.failed(unit, error)
-        else:
-            for unit, done in zip(units, values, strict=True):
-                endings.done(unit, done)
+        error = CancelledError() if one.future.cancelled() else one.future.exception()
+        match error:
+            case CancelledError() | PermitWaitExceeded():
+                endings.given_back(units)
+                endings.report.made_work = True
+            case ServiceUnavailable():
+                # Not handed out again at once, or a service that is away would be asked as fast as we can.
+                endings.given_back(units, error.fact, after_s=_PUT_OFF_S)
+                return error
+            case Exception():
+                for unit in units:
+                    endings.failed(unit, error)
+            case None:
+                msg = "a job with an answer is done"
+                raise RuntimeError(msg)
+            case _:
+                raise error
         return None
 
     def _read_once_more(self, run_id: int, stage: Stage, rejecting: frozenset[str]) -> None:
@@ -334,6 +351,13 @@ class Ingest:
     def _moved(self, run_id: int, document_id: str, state: RunState, detail: str) -> None:
         if state is not RunState.RUNNING:
             self.events.run_moved(run_id, document_id, state, detail)
+
+
+def _waiting(ended: queue.SimpleQueue[int]) -> Iterator[int]:
+    """What is in the queue now."""
+    with suppress(queue.Empty):
+        while True:
+            yield ended.get_nowait()
 
 
 def _announce(ended: queue.SimpleQueue[int], number: int, _future: Future[list[Done]]) -> None:

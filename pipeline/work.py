@@ -1,7 +1,7 @@
 """What a slice of each stage reads, does and writes.
 
 ``load`` runs in a short transaction and returns jobs; a job runs without one (on the loop when it calls a model, in a
-thread when it is CPU work); ``store`` writes one unit's value in the transaction that ends the unit.
+thread when it is CPU work); ``store`` writes units' values in the transaction that ends them.
 """
 
 from __future__ import annotations
@@ -133,8 +133,8 @@ class StageWork(Protocol):
         """Read what the units need."""
         ...
 
-    def store(self, session: Session, run: Run, unit: Claimed, done: Done) -> None:
-        """Write a unit's value and make the units that it makes due; under the run's FOR UPDATE lock."""
+    def store(self, session: Session, run: Run, ended: Sequence[tuple[Claimed, Done]]) -> None:
+        """Write units' values and make the units that they make due; under the run's FOR UPDATE lock."""
         ...
 
 
@@ -206,15 +206,16 @@ class _Parse:
 
         return [Job((unit,), cpu=work, stop=stop) for unit in units]
 
-    def store(self, session: Session, run: Run, unit: Claimed, done: Done) -> None:
-        parsed: _Parsed = done.value
-        if not parsed.document.pages:
-            raise RejectedInput("corrupt", "the file holds no pages")
-        if parsed.images:
-            self._keep_images(session, parsed)
-        digests = {number: blob.digest for number, (blob, _) in parsed.images.items()}
-        insert_pages(session, run.id, parsed.document.pages, digests)
-        after_parse(session, run, done.result.output or {})
+    def store(self, session: Session, run: Run, ended: Sequence[tuple[Claimed, Done]]) -> None:
+        for _, done in ended:
+            parsed: _Parsed = done.value
+            if not parsed.document.pages:
+                raise RejectedInput("corrupt", "the file holds no pages")
+            if parsed.images:
+                self._keep_images(session, parsed)
+            digests = {number: blob.digest for number, (blob, _) in parsed.images.items()}
+            insert_pages(session, run.id, parsed.document.pages, digests)
+            after_parse(session, run, done.result.output or {})
 
     def _keep_images(self, session: Session, parsed: _Parsed) -> None:
         made = record_blobs(session, [(b.digest, b.size_bytes, media_type) for b, media_type in parsed.images.values()])
@@ -252,8 +253,8 @@ class _Describe:
 
         return Job((unit,), model=work)
 
-    def store(self, session: Session, run: Run, unit: Claimed, done: Done) -> None:
-        after_describe(session, run, [unit.ordinal])
+    def store(self, session: Session, run: Run, ended: Sequence[tuple[Claimed, Done]]) -> None:
+        after_describe(session, run, [unit.ordinal for unit, _ in ended])
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,8 +280,8 @@ class _Format:
 
         return Job((unit,), model=work)
 
-    def store(self, session: Session, run: Run, unit: Claimed, done: Done) -> None:
-        """The Markdown is on the unit's own row; the barrier behind format is ``settle``'s."""
+    def store(self, session: Session, run: Run, ended: Sequence[tuple[Claimed, Done]]) -> None:
+        """The Markdown is on the units' own rows; the barrier behind format is ``settle``'s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,9 +305,10 @@ class _Chunk:
 
         return [Job((unit,), cpu=work) for unit in units]
 
-    def store(self, session: Session, run: Run, unit: Claimed, done: Done) -> None:
-        chunks: tuple[Chunk, ...] = done.value
-        after_chunk(session, run, chunks)
+    def store(self, session: Session, run: Run, ended: Sequence[tuple[Claimed, Done]]) -> None:
+        for _, done in ended:
+            chunks: tuple[Chunk, ...] = done.value
+            after_chunk(session, run, chunks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,10 +334,11 @@ class _Retrieve:
 
         return Job((unit,), model=work)
 
-    def store(self, session: Session, run: Run, unit: Claimed, done: Done) -> None:
-        cues: Cues = done.value
-        set_cues(session, run.id, unit.ordinal, cues)
-        after_retrieve(session, run, [unit.ordinal])
+    def store(self, session: Session, run: Run, ended: Sequence[tuple[Claimed, Done]]) -> None:
+        for unit, done in ended:
+            cues: Cues = done.value
+            set_cues(session, run.id, unit.ordinal, cues)
+        after_retrieve(session, run, [unit.ordinal for unit, _ in ended])
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,9 +373,10 @@ class _Embed:
 
         return [Job(tuple(units), model=work)]
 
-    def store(self, session: Session, run: Run, unit: Claimed, done: Done) -> None:
-        found: _Vector = done.value
+    def store(self, session: Session, run: Run, ended: Sequence[tuple[Claimed, Done]]) -> None:
         if run.space_id is None:
             msg = f"run {run.id} has no embedding space"
             raise RuntimeError(msg)
-        store_vector(session, run.space_id, found.chunk_id, found.text_digest, found.vector)
+        for _, done in ended:
+            found: _Vector = done.value
+            store_vector(session, run.space_id, found.chunk_id, found.text_digest, found.vector)

@@ -50,7 +50,7 @@ class Finisher:
     def end(self, units: Sequence[Claimed], found: Callable[[Claimed], Done]) -> None:
         for unit in units:
             self._moment.wait(60)
-            self._endings.done(unit, found(unit))
+            self._endings.done([(unit, found(unit))])
 
     def unit_finished(self, unit: Claimed, outcome: str, detail: str) -> None: ...
 

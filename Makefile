@@ -40,16 +40,16 @@ demo: install ## Ingest examples/ on the embedded stack with local models, searc
 	$(BIN)/tidegate demo
 
 test: $(VENV)/.dev-installed ## Every test, against an embedded Postgres and Redis
-	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile
+	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
-faults: $(VENV)/.dev-installed ## The tests that take minutes and the machine for themselves: kills, outages, poison, a short chaos
-	$(BIN)/python -m pytest -m heavy
+faults: $(VENV)/.dev-installed ## The fault tests alone: kills, outages, poison, a short chaos (minutes)
+	$(BIN)/python -m pytest -v tests/fault
 
 corpus: $(VENV)/.dev-installed ## The awkward real files of ../shared/corpus, end to end, beside what is right
 	$(BIN)/python -m tests.acceptance.corpus
 
 machine: $(VENV)/.dev-installed ## The ledger's state machine at length: other orders of events each time (half an hour)
-	$(BIN)/python -m pytest -m heavy tests/integration/ledger/test_machine.py -q -x --hypothesis-profile long --hypothesis-show-statistics
+	$(BIN)/python -m pytest tests/integration/ledger/test_machine.py -q -x --hypothesis-profile long --hypothesis-show-statistics
 
 bench: $(VENV)/.dev-installed ## What a model call costs, beside the limit and litellm's Router (minutes)
 	$(BIN)/python -m benchmarks.failover_overhead

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.fault.checks import check, paid_again
 from tests.fault.stack import Stack
-
-pytestmark = pytest.mark.heavy
 
 _BELOW_A_PAGE_IMAGE_BYTES = 30_000
 

@@ -15,8 +15,6 @@ from tests.fault.kin import descendants_of
 from tests.fault.stack import Program, Stack, wait_for
 from worker.embedded.process import ProcessId, command_line
 
-pytestmark = pytest.mark.heavy
-
 _LEASE_S = 60
 _GRACE_S = 3.0
 _ENDS_S = 25.0

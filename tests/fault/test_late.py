@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
-
 from tests.fault.checks import check, paid_again
 from tests.fault.stack import Stack
-
-pytestmark = pytest.mark.heavy
 
 
 def test_a_frozen_worker_that_thaws_after_its_lease_commits_nothing(stack: Stack) -> None:

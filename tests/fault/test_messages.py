@@ -6,15 +6,12 @@ import signal
 import subprocess
 import sys
 
-import pytest
 import redis
 
 from pipeline.domain.unit import QUEUES, Stage
 from pipeline.store.window import Slice
 from tests.fault.checks import check, paid_again
 from tests.fault.stack import REPO, Stack
-
-pytestmark = pytest.mark.heavy
 
 _LONGER_THAN_A_WAKE_S = 150.0
 

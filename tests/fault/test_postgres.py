@@ -16,8 +16,6 @@ from tests.fault.servers import Servers
 from tests.fault.stack import Stack
 from tests.upstream import UpstreamProcess
 
-pytestmark = pytest.mark.heavy
-
 _SLOW_S = 2.0
 _LEASE_S = 3
 _ATTEMPTS_FORGOTTEN = 20

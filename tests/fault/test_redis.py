@@ -23,8 +23,6 @@ from tests.fault.servers import Servers
 from tests.fault.stack import Program, Stack, wait_for
 from tests.upstream import UpstreamProcess
 
-pytestmark = pytest.mark.heavy
-
 _SLOW = {"first_content_s": 1.5}
 _REGISTRY_S = 2.0
 """``registry.timeout_s`` of the stack."""

@@ -5,14 +5,10 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 
-import pytest
-
 from tests.fault.checks import check, inputs_of, open_inputs, paid_again, repeats
 from tests.fault.kin import descendants_of
 from tests.fault.stack import Program, Stack
 from worker.embedded.process import ProcessId, command_line
-
-pytestmark = pytest.mark.heavy
 
 _HELD = ("vision", "format", "cues", "vectors")
 _PARSE_CHILD = "pipeline.documents.child"

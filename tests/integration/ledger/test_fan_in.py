@@ -24,8 +24,6 @@ from pipeline.work import Done, Models, Workshop
 from pipeline.work import _Vector as Vector
 from tests.integration.ledger.harness import DIM, Harness
 
-pytestmark = pytest.mark.heavy
-
 _TIMES = 500
 """Of each of the two barriers: a thousand in all."""
 

@@ -123,19 +123,12 @@ def _await(what: Callable[[], object], timeout_s: float) -> bool:
     return True
 
 
-@pytest.fixture(scope="session")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the processes keep their bytecode."""
-    return tmp_path_factory.mktemp("pycache")
-
-
 @pytest.fixture
 def fleet(
     database_url: str,
     redis_url: str,
     sessions: Sessions,
     tmp_path: Path,
-    compiled: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Fleet]:
     """Processes on a fresh database; what a test has started is ended with it."""
@@ -145,11 +138,10 @@ def fleet(
         "TIDEGATE_HOME": str(tmp_path / "home"),
         "TIDEGATE_CONFIG": str(tmp_path / "tidegate.yaml"),
         "PYTHONPATH": str(Path(__file__).parents[3]),
-        # Many processes start; none should compile what another has.
-        "PYTHONPYCACHEPREFIX": str(compiled),
     }
     for name, value in own.items():
         monkeypatch.setenv(name, value)
+    # Many processes start; none should compile what another has.
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     made = Fleet({**inherited, **own}, tmp_path, sessions)
     made.configure({"dispatch": {"period_s": 0.5}})

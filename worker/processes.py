@@ -212,7 +212,7 @@ def run_flower(settings: Settings, port: int | None = None, on_ready: Callable[[
 
         with (
             heartbeats(container.sessions, identity, metrics),
-            stop_on_signals(lambda: flower.io_loop.add_callback_from_signal(flower.io_loop.stop)),
+            stop_on_signals(lambda: flower.io_loop.add_callback(flower.io_loop.stop)),
         ):
             serve_flower(flower, ready)
 

@@ -2,13 +2,13 @@
 
 import argparse
 import json
-import signal
 import sys
 import threading
 from contextlib import ExitStack
 from pathlib import Path
 
 from tests.upstream.fake import FakeUpstream
+from worker.signals import stop_on_signals
 
 
 def main() -> int:
@@ -20,8 +20,6 @@ def main() -> int:
     parser.add_argument("--until-stdin-closes", action="store_true", help="end when the parent goes away")
     options = parser.parse_args()
     over = threading.Event()
-    for signum in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(signum, lambda *_: over.set())
     try:
         upstream = FakeUpstream(
             dim=options.dim, models=tuple(options.models.split(",")), port=options.port, control=True
@@ -29,7 +27,7 @@ def main() -> int:
     except OSError as e:
         print(f"cannot listen on 127.0.0.1:{options.port}: {e}", file=sys.stderr)
         return 4
-    with ExitStack() as stack:
+    with stop_on_signals(over), ExitStack() as stack:
         stack.callback(upstream.stop)
         if options.script is not None:
             upstream.add(json.loads(options.script.read_text()))

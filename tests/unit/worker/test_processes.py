@@ -66,3 +66,18 @@ def test_a_signal_sets_the_event_and_the_old_handler_comes_back() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         assert stopping.wait(5)
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_signal_that_strikes_while_a_lock_is_held_waits_for_nothing() -> None:
+    lock, taken = threading.Lock(), threading.Semaphore(0)
+
+    def stop() -> None:
+        if lock.acquire(timeout=5):
+            lock.release()
+            taken.release()
+
+    with stop_on_signals(stop), lock:
+        for _ in range(3):
+            signal.raise_signal(signal.SIGTERM)
+    # Each was acted on, once whoever held the lock had let go of it.
+    assert [taken.acquire(blocking=False) for _ in range(4)] == [True, True, True, False]

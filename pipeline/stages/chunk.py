@@ -8,8 +8,10 @@ begins with the end of the one before.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from pipeline.domain.document import Chunk
 from pipeline.domain.markdown import Block, BlockKind, cut
@@ -34,6 +36,9 @@ _ROOMY = 0.7
 _MAX_TOKEN_CHARS = 64
 # What a model adds of its own: a mark before a text, and one after.
 _OWN_MARKS = 2
+# Counts that are kept while a document is cut: words come again and again, and a piece is counted on its way into a
+# block, a chunk and its row.
+_COUNTS_KEPT = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,24 +166,27 @@ def chunk(
         msg = f"overlap_tokens {overlap_tokens} is not within half of max_tokens {max_tokens}"
         raise ValueError(msg)
 
+    counted = lru_cache(_COUNTS_KEPT)(count_tokens)
+
     def measure(text: str) -> int:
-        return max_tokens + 1 if len(text) > _MAX_TOKEN_CHARS * max_tokens else count_tokens(text)
+        return max_tokens + 1 if len(text) > _MAX_TOKEN_CHARS * max_tokens else counted(text)
 
     placed, asides = joined_blocks(pages)
     drafts = _Gatherer(title, max_tokens, overlap_tokens, measure).gather(placed)
     fitting = (part for draft in drafts for part in draft.parted(max_tokens, measure))
-    chunks = [draft.finished(ordinal, count_tokens) for ordinal, draft in enumerate(fitting, start=1)]
+    chunks = [draft.finished(ordinal, counted) for ordinal, draft in enumerate(fitting, start=1)]
     return tuple(_with_asides(chunks, asides))
 
 
 def _with_asides(chunks: Sequence[Chunk], asides: Sequence[Aside]) -> Iterator[Chunk]:
     """Each running line goes with the first chunk of the page where it first stood, or the next."""
-    waiting = sorted(asides, key=lambda aside: aside.page)
+    waiting = deque(sorted(asides, key=lambda aside: aside.page))
     for number, chunk_ in enumerate(chunks, start=1):
         last = number == len(chunks)
-        taken = [aside for aside in waiting if aside.page <= chunk_.page_to or last]
-        waiting = [aside for aside in waiting if aside not in taken]
-        yield replace(chunk_, aside=tuple(aside.text for aside in taken)) if taken else chunk_
+        taken: list[str] = []
+        while waiting and (waiting[0].page <= chunk_.page_to or last):
+            taken.append(waiting.popleft().text)
+        yield replace(chunk_, aside=tuple(taken)) if taken else chunk_
 
 
 class _Gatherer:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 from pipeline.domain.markdown import Block, BlockKind, blocks
 from pipeline.stages.running import Aside, without_running
@@ -12,9 +14,13 @@ from pipeline.stages.running import Aside, without_running
 __all__ = ["Placed", "is_cjk", "joined_blocks", "solid_length"]
 
 # A sentence's end, and what may close after it.
-_ENDED = re.compile(r"[.!?:;。．！？：；…؟۔।॥][\"'”’»)\]」』）】*_]*$")
+_ENDS = ".!?:;。．！？：；…؟۔।॥"
+_CLOSING = "\"'”’»)]」』】）*_"
 _HYPHENATED = re.compile(r"[^\W\d_]{2}[-\u2010\u00ad]$")
-_LINE_HYPHEN = re.compile(r"([^\W\d_]{2,})[-\u2010\u00ad]\n[ \t]*([^\W\d_]+)")
+# From a word's beginning and with no way back, or a word of a million letters is looked through from each of them.
+_LINE_HYPHEN = re.compile(r"(?<![^\W\d_])([^\W\d_]{2,}+)[-\u2010\u00ad]\n[ \t]*([^\W\d_]+)")
+_HYPHENS = "-\u2010\u00ad"
+_INSIDE = frozenset(f"{_ENDS}{_CLOSING}{_HYPHENS}")
 _COMPOUND = re.compile(r"(?<!\w)[^\W\d_]{2,}-[^\W\d_]+(?![\w-])")
 _SOFT_HYPHEN = "\u00ad"
 # After these a sentence goes on, also with a capital or a number.
@@ -35,6 +41,13 @@ _IS_CJK = re.compile(f"[{_CJK}]")
 _CJK_BREAK = re.compile(rf"(?<=[{_CJK}])[ \t]*\n[ \t]*(?=[{_CJK}])")
 _LEAST_WRAPPED = 12
 
+# As much of a text's end as decides how it goes on: more than the longest word of ``_GOES_ON``, and than a short line.
+_NEAR_CHARS = 32
+# As much of a table's beginning as tells its columns.
+_FIRST_ROWS = 12
+
+_BEGINNING = itemgetter(0)
+
 
 @dataclass(frozen=True, slots=True)
 class Placed:
@@ -50,15 +63,11 @@ class Placed:
     pages: tuple[tuple[int, int], ...]
     length: int
 
-    @property
-    def last_page(self) -> int:
-        return self.pages[-1][1]
-
     def span(self, start: int, end: int) -> tuple[int, int]:
         """First and last page of the part from ``start`` to ``end``, in characters that aren't white space."""
-        first = max(page for at, page in self.pages if at <= start)
-        last = max((page for at, page in self.pages if at < end), default=first)
-        return first, max(first, last)
+        first = self.pages[bisect_right(self.pages, start, key=_BEGINNING) - 1][1]
+        last = bisect_left(self.pages, end, key=_BEGINNING)
+        return first, max(first, self.pages[last - 1][1] if last else first)
 
 
 def joined_blocks(pages: Sequence[tuple[int, str]]) -> tuple[list[Placed], list[Aside]]:
@@ -72,17 +81,16 @@ def joined_blocks(pages: Sequence[tuple[int, str]]) -> tuple[list[Placed], list[
         word.lower() for _, found in read for block in found for word in _COMPOUND.findall(block.text)
     )
     placed: list[Placed] = []
+    last: _Open | None = None
     for number, found in read:
         for index, block in enumerate(found):
-            before = placed[-1] if placed and index == 0 and placed[-1].last_page < number else None
-            joined = _across(before.block, block, compounds) if before is not None else None
-            if before is not None and joined is not None:
-                whole, added = joined
-                parts = (*before.pages, (before.length, number))
-                placed[-1] = Placed(whole, parts, before.length + solid_length(added))
-            else:
-                mended = _mended(block, compounds)
-                placed.append(Placed(mended, ((0, number),), solid_length(mended.text)))
+            if last is not None:
+                if index == 0 and last.page < number and last.takes(block, number, compounds):
+                    continue
+                placed.append(last.closed())
+            last = _Open(_mended(block, compounds), number)
+    if last is not None:
+        placed.append(last.closed())
     return placed, asides
 
 
@@ -96,25 +104,79 @@ def is_cjk(character: str) -> bool:
     return _IS_CJK.match(character) is not None
 
 
-def _across(before: Block, after: Block, compounds: frozenset[str]) -> tuple[Block, str] | None:
-    """The block that a page break tore in two, and what the second page adds to it; None when it did not."""
-    if after.kind is BlockKind.PARAGRAPH and before.kind in (BlockKind.PARAGRAPH, BlockKind.LIST):
-        text = after.text.lstrip()
-        whole = _text(before, text, compounds)
-        return None if whole is None else (whole, text)
-    if before.kind is BlockKind.TABLE and after.kind is BlockKind.TABLE:
-        return _table(before.text, after.text)
-    return None
+class _Open:
+    """The last block so far, which the next page may go on with.
+
+    Of a text only the end is at hand, of a table the beginning: what a page adds then takes as long as that page, and
+    not as long as all before it.
+    """
+
+    def __init__(self, block: Block, page: int) -> None:
+        self._block = block
+        self._above: list[str] = []
+        self._below: list[str] = []
+        self._pages = [(0, page)]
+        self._length = solid_length(block.text)
+
+    @property
+    def page(self) -> int:
+        """The last one that it stands on."""
+        return self._pages[-1][1]
+
+    def takes(self, after: Block, page: int, compounds: frozenset[str]) -> bool:
+        """Go on with a page's first block where the page break tore the two apart; whether it did."""
+        if after.kind is BlockKind.PARAGRAPH and self._block.kind in (BlockKind.PARAGRAPH, BlockKind.LIST):
+            added = after.text.lstrip()
+            self._set_settled_aside(compounds)
+            whole = _text(self._block, added, compounds)
+            if whole is None:
+                return False
+            self._block = whole
+        elif self._block.kind is after.kind is BlockKind.TABLE:
+            self._set_rows_aside()
+            rows = _more_rows(self._block.text, after.text)
+            if rows is None:
+                return False
+            added = rows
+            if rows:
+                self._below.append(f"\n{rows}")
+        else:
+            return False
+        self._pages.append((self._length, page))
+        self._length += solid_length(added)
+        return True
+
+    def closed(self) -> Placed:
+        """The whole of it."""
+        text = "".join([*self._above, self._block.text, *self._below])
+        return Placed(Block(self._block.kind, text, self._block.level), tuple(self._pages), self._length)
+
+    def _set_settled_aside(self, compounds: frozenset[str]) -> None:
+        """Keep the end, from the beginning of a word on, unless mending would find more to do."""
+        text = self._block.text
+        at = len(text) - _NEAR_CHARS
+        while at > 0 and (text[at - 1].isalnum() or text[at - 1] in _INSIDE):
+            at -= 1
+        if at > 0 and not text[-1].isspace() and _mended(self._block, compounds).text == text:
+            self._above.append(text[:at])
+            self._block = Block(self._block.kind, text[at:], self._block.level)
+
+    def _set_rows_aside(self) -> None:
+        *first, rest = self._block.text.split("\n", _FIRST_ROWS)
+        if len(first) == _FIRST_ROWS:
+            self._block = Block(self._block.kind, "\n".join(first), self._block.level)
+            self._below.append(f"\n{rest}")
 
 
 def _text(block: Block, after: str, compounds: frozenset[str]) -> Block | None:
+    """The text that a page break tore in two; None when it did not."""
     before = block.text.rstrip()
-    if _ENDED.search(before):
+    if before.rstrip(_CLOSING).endswith(tuple(_ENDS)):
         return None
-    first = after[0]
-    if _HYPHENATED.search(before) and first.islower():
+    near, first = before[-_NEAR_CHARS:], after[0]
+    if _HYPHENATED.search(near) and first.islower():
         return _mended(Block(block.kind, f"{before}\n{after}"), compounds)
-    if not _continues(before, after):
+    if not _continues(near, after):
         return None
     space = "" if is_cjk(first) and is_cjk(before[-1]) else " "
     return _mended(Block(block.kind, f"{before}{space}{after}"), compounds)
@@ -131,8 +193,8 @@ def _continues(before: str, after: str) -> bool:
     return not first.isupper() and (first.isalpha() or first in _OPENING)
 
 
-def _table(before: str, after: str) -> tuple[Block, str] | None:
-    """A table that goes on: the same header again, or as many columns under none, or under a row of amounts."""
+def _more_rows(before: str, after: str) -> str | None:
+    """The rows that a table goes on with: the same header again, or as many columns under none, or under amounts."""
     header, _, rest = after.partition("\n")
     rows = rest.partition("\n")[2]
     first = before.partition("\n")[0]
@@ -143,12 +205,12 @@ def _table(before: str, after: str) -> tuple[Block, str] | None:
             if not _is_row(_cells(header), before):
                 return None
             rows = f"{header}\n{rows}" if rows else header
-    return Block(BlockKind.TABLE, f"{before}\n{rows}" if rows else before), rows
+    return rows
 
 
 def _is_row(cells: Sequence[str], table: str) -> bool:
     """Whether what was taken for a header is a row of this table: an amount below words, where others stand."""
-    head, _, *rows = (_cells(line) for line in table.split("\n", 12)[:12])
+    head, _, *rows = (_cells(line) for line in table.split("\n", _FIRST_ROWS)[:_FIRST_ROWS])
     return any(
         _AMOUNT.match(cell)
         and not _AMOUNT.match(head[column])

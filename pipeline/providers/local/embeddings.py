@@ -61,7 +61,7 @@ _SHELF = _Shelf()
 
 def count_tokens(text: str) -> int:
     """How many tokens the embedding model makes of a text."""
-    return len(_SHELF.tokenizer().encode(text, add_special_tokens=False).ids)
+    return len(_SHELF.tokenizer().encode(text, add_special_tokens=False))
 
 
 class WordVectors:

@@ -16,7 +16,8 @@ import queue
 import sys
 import threading
 from collections.abc import Mapping
-from typing import Any, BinaryIO
+from contextlib import suppress
+from typing import Any
 
 from pipeline.domain.errors import ServiceUnavailable, TidegateError
 from pipeline.domain.unit import Queue, Stage
@@ -45,20 +46,23 @@ Order = Mapping[str, Any]
 def main(words: list[str]) -> int:
     """Serve slices of these queues until stdin ends or a signal comes; returns the exit status."""
     # Libraries that print would break the lines: stdout is ours alone, their prints go to stderr.
-    with os.fdopen(os.dup(1), "wb") as out:
-        os.dup2(2, 1)
-        try:
-            settings = read_settings()
-            configure_logging(settings.log_level, settings.log_format)
-            serve(settings, parse_queues(words), out)
-        except TidegateError as error:
-            get_logger("quarantine").error("quarantine.not_served", error=str(error))
-            return 1
+    out = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        settings = read_settings()
+        configure_logging(settings.log_level, settings.log_format)
+        serve(settings, parse_queues(words), out)
+    except TidegateError as error:
+        get_logger("quarantine").error("quarantine.not_served", error=str(error))
+        return 1
     return 0
 
 
-def serve(settings: Settings, queues: tuple[Queue, ...], out: BinaryIO) -> None:
+def serve(settings: Settings, queues: tuple[Queue, ...], out: int) -> None:
     """Work on what comes in, one slice at a time.
+
+    Args:
+        out: The descriptor that answers are written to.
 
     Raises:
         ConfigError: The configuration can't be used.
@@ -102,9 +106,12 @@ def _told(report: SliceReport, away: str | None = None) -> Order:
     return {"counts": dict(report.counts), "text": str(report), "made_work": report.made_work, "away": away}
 
 
-def _say(out: BinaryIO, line: Order) -> None:
-    out.write(json.dumps(line).encode() + b"\n")
-    out.flush()
+def _say(out: int, line: Order) -> None:
+    left = json.dumps(line).encode() + b"\n"
+    # The worker may have died: what was done is committed, and the end of stdin ends this process too.
+    with suppress(BrokenPipeError):
+        while left:
+            left = left[os.write(out, left) :]
 
 
 def _orders(stopping: threading.Event) -> queue.SimpleQueue[Order]:

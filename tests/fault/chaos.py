@@ -506,7 +506,9 @@ class Chaos:
         given, under_way = _inputs(answers), _inputs(call for call in answers if call.n in noted)
         beyond = Counter({key: count - 1 for key, count in given.items() if count > 1})
         report.repeated, report.open_at_faults = beyond.total(), under_way.total()
-        report.unexplained = [key for key, count in beyond.items() if count > under_way[key]]
+        report.unexplained = [
+            f"{key} ({self._told(key, answers)})" for key, count in beyond.items() if count > under_way[key]
+        ]
         for program in stack.programs:
             report.tracebacks += [f"{program.name}: {line}" for line in _tracebacks(program)]
         wrong = [
@@ -520,6 +522,22 @@ class Chaos:
             check(stack, only_answers=True, forgotten_attempts=_FORGOTTEN_A_CRASH * self._crashes)
         except AssertionError as error:
             raise AssertionError(f"{report}\n{error}") from error
+
+    def _told(self, key: str, answers: list[Call]) -> str:
+        """When the calls for an input went on, on the clock of the faults, and who made them."""
+        zero = time.time() - (time.monotonic() - self._began)
+        told = []
+        for call in answers:
+            if key in inputs_of(call):
+                by = self.stack.rows(
+                    "select worker, run_id, unit_id, outcome from attempt where target is not null "
+                    "and abs(extract(epoch from started_at) - :at) < 0.5",
+                    at=call.received_at,
+                )
+                whose = ", ".join(f"{row.worker} {row.run_id}/{row.unit_id} {row.outcome}" for row in by)
+                ended = "" if call.ended_at is None else f"{call.ended_at - zero:.1f}"
+                told.append(f"{call.received_at - zero:.1f}-{ended} s by one of {whose or 'nobody'}")
+        return "; ".join(told)
 
 
 def _inputs(calls: Iterator[Call] | list[Call]) -> Counter[str]:

@@ -88,6 +88,7 @@ def test_a_quarantine_leaves_a_mark_when_it_dies_and_none_when_it_is_drained_or_
     worker.process.kill()
     worker.wait()
     assert child.wait_gone(30), "it gives the unit back, and ends after its parent"
+    assert "Traceback" not in worker.said(), "it has nobody to tell, and ends quietly"
     assert marks() == 1
 
     worker = stack.again(worker)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
-from itertools import pairwise
-from typing import TypedDict
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple, TypedDict
 
 from pipeline.providers.local.words import is_han, is_spaceless, plain, sentences, tokens
 
@@ -17,7 +17,8 @@ _MAX_KEYWORDS = 8
 _LONGEST_NAME = 4
 _MAX_QUESTIONS = 3
 _MAX_SENTENCE_CHARS = 240
-_NAME = re.compile(r"[^\W\d_][\w-]*")
+# Splits a sentence into what stands between words and, at every second place, the words.
+_NAME = re.compile(r"([^\W\d_][\w-]*)")
 # Words of Han and katakana; the commonest particles of Chinese stand between them.
 _RUN = re.compile(r"[\u30a0-\u30ff]{3,16}|(?:(?![的是了在和与及而被把也都])[\u3400-\u4dbf\u4e00-\u9fff々]){2,}")
 _LONGEST_RUN = 6
@@ -83,25 +84,42 @@ def cues(chunk: str, heading: Sequence[str] | str, title: str, before: str, afte
     path = [heading] if isinstance(heading, str) else list(heading)
     path = [plain(part).strip() for part in path if part and part.strip()]
     text = plain(chunk)
-    said = sentences(text)
-    weights = _weights(said, [*sentences(plain(before)), *sentences(plain(after))], " ".join([title, *path]))
+    said = [_Sentence(sentence, tokens(sentence)) for sentence in sentences(text)]
+    around = [*sentences(plain(before)), *sentences(plain(after))]
+    weights = _weights(said, around, " ".join([title, *path]))
     return {
         "context": _context(said, weights, title.strip(), path),
-        "keywords": _keywords(text, weights),
+        "keywords": _keywords(text, said, weights),
         "questions": _questions(said, weights),
     }
 
 
-def _weights(said: Sequence[str], around: Sequence[str], headed: str) -> dict[str, float]:
+class _Sentence(NamedTuple):
+    """A sentence of the chunk, and its words as they are weighed."""
+
+    text: str
+    words: list[str]
+
+
+class _Name(NamedTuple):
+    """A word as it is written, and what that says: whether it may begin a name, and whether it has a subject."""
+
+    written: str
+    folded: str
+    is_capital: bool
+    is_upper: bool
+    is_subject: bool
+
+
+def _weights(said: Sequence[_Sentence], around: Sequence[str], headed: str) -> dict[str, float]:
     """How much each word of the chunk tells: often here, in few sentences, and named above it."""
     frequency: Counter[str] = Counter()
     spread: Counter[str] = Counter()
     for sentence in said:
-        words = list(tokens(sentence))
-        frequency.update(words)
-        spread.update(set(words))
-    for sentence in around:
-        spread.update(set(tokens(sentence)))
+        frequency.update(sentence.words)
+        spread.update(set(sentence.words))
+    for other in around:
+        spread.update(set(tokens(other)))
     of = len(said) + len(around)
     above = set(tokens(headed))
     return {
@@ -114,20 +132,20 @@ def _weights(said: Sequence[str], around: Sequence[str], headed: str) -> dict[st
     }
 
 
-def _salience(sentence: str, weights: dict[str, float]) -> float:
-    words = set(tokens(sentence))
-    return sum(weights.get(word, 0.0) for word in words) / math.sqrt(8 + len(words))
+def _salience(sentence: _Sentence, weights: Mapping[str, float]) -> float:
+    words = set(sentence.words)
+    return sum([weights.get(word, 0.0) for word in words]) / math.sqrt(8 + len(words))
 
 
-def _context(said: Sequence[str], weights: dict[str, float], title: str, path: Sequence[str]) -> str:
+def _context(said: Sequence[_Sentence], weights: Mapping[str, float], title: str, path: Sequence[str]) -> str:
     place = " › ".join(part for part in dict.fromkeys([title, *path]) if part)
-    headed = {tuple(tokens(part)) for part in (title, *path)}
-    candidates = [s for s in said if tuple(tokens(s)) not in headed]
+    headed = [tokens(part) for part in (title, *path)]
+    candidates = [sentence for sentence in said if sentence.words not in headed]
     if not candidates:
         return place
     # The opening sentence mostly says what follows; others must tell clearly more to take its place.
     best = max(range(len(candidates)), key=lambda i: _salience(candidates[i], weights) * (1.5 if i == 0 else 1.0))
-    sentence = _shortened(candidates[best])
+    sentence = _shortened(candidates[best].text)
     return f"{place}: {sentence}" if place else sentence
 
 
@@ -138,24 +156,31 @@ def _shortened(sentence: str) -> str:
     return (cut if is_spaceless(cut[-1]) else cut.rsplit(" ", 1)[0]) + "…"
 
 
-def _keywords(text: str, weights: dict[str, float]) -> list[str]:
-    scored = {word: weight for word, weight in weights.items() if not is_spaceless(word[0]) and _tells(word)}
-    shown = _as_written(text)
-    scored |= {word: weight * 1.3 for word, weight in scored.items() if shown.get(word, word) != word}
-    for phrase, count in _phrases(text).items():
-        parts = phrase.split(" ")
-        scored[phrase] = max(weights.get(p, 0.0) for p in parts) * (1.4 + 0.1 * count)
-    for run, count in _runs(text).items():
-        pairs = list(tokens(run))
+def _keywords(text: str, said: Sequence[_Sentence], weights: Mapping[str, float]) -> list[str]:
+    parted = [_NAME.split(sentence.text) for sentence in said]
+    names = [[_name(word) for word in parts[1::2]] for parts in parted]
+    phrases = _phrases(said, parted, names)
+    shown = _as_written(names, phrases)
+    scored: dict[str, float] = {}
+    for word, weight in weights.items():
+        if _tells(word) and not is_spaceless(word[0]):
+            scored[word] = weight * 1.3 if shown.get(word, word) != word else weight
+    for phrase, count in phrases.items():
+        scored[phrase] = max([weights.get(p, 0.0) for p in phrase.split(" ")]) * (1.4 + 0.1 * count)
+    for run, count in ({} if text.isascii() else _runs(text)).items():
+        pairs = tokens(run)
         scored[run] = (1 + math.log(count)) * math.sqrt(len(run)) * sum(weights.get(p, 0.0) for p in pairs) / len(pairs)
     chosen: list[str] = []
-    for word in sorted(scored, key=lambda w: (-scored[w], w)):
+    parts_chosen: set[str] = set()
+    for _, word in sorted([(-score, word) for word, score in scored.items()]):
         if len(chosen) == _MAX_KEYWORDS:
             break
-        if not any(
-            word in other.split(" ") or (is_spaceless(word[0]) and (word in other or other in word)) for other in chosen
-        ):
-            chosen.append(word)
+        if word in parts_chosen:
+            continue
+        if is_spaceless(word[0]) and any(word in other or other in word for other in chosen):
+            continue
+        chosen.append(word)
+        parts_chosen.update(word.split(" "))
     return [shown.get(word, word) for word in chosen]
 
 
@@ -179,54 +204,78 @@ def _tells(word: str) -> bool:
     return len(word) >= 3 and any(ch.isalpha() for ch in word)
 
 
-def _as_written(text: str) -> dict[str, str]:
+def _as_written(said: Sequence[Sequence[_Name]], phrases: Mapping[str, int]) -> dict[str, str]:
     """How words are written: in the middle of sentences where they stand there, for capitals mean a name then."""
-    seen: dict[str, Counter[str]] = {}
-    opening: dict[str, str] = {}
-    for sentence in sentences(text):
-        for number, match in enumerate(_NAME.finditer(sentence)):
-            word = match.group()
-            if number > 0 or word.isupper():
-                seen.setdefault(word.casefold(), Counter())[word] += 1
+    seen: dict[str, dict[str, int]] = {}
+    written: dict[str, str] = {}
+    for names in said:
+        for number, name in enumerate(names):
+            if number > 0 or name.is_upper:
+                forms = seen.get(name.folded)
+                if forms is None:
+                    seen[name.folded] = {name.written: 1}
+                else:
+                    forms[name.written] = forms.get(name.written, 0) + 1
             else:
-                opening.setdefault(word.casefold(), word)
-    written = opening | {key: forms.most_common(1)[0][0] for key, forms in seen.items()}
-    for phrase in _phrases(text):
-        written[phrase] = " ".join(written.get(part, part) for part in phrase.split(" "))
+                written.setdefault(name.folded, name.written)
+    for folded, forms in seen.items():
+        # The first of those that are written most often.
+        written[folded] = max(forms, key=forms.__getitem__)
+    for phrase in phrases:
+        written[phrase] = " ".join([written.get(part, part) for part in phrase.split(" ")])
     return written
 
 
-def _phrases(text: str) -> Counter[str]:
-    """Names of several words, and pairs of telling words that come twice."""
+def _phrases(
+    said: Sequence[_Sentence], parted: Sequence[Sequence[str]], names: Sequence[Sequence[_Name]]
+) -> Counter[str]:
+    """Names of several words, and pairs of telling words that come twice.
+
+    Args:
+        parted: Each sentence as ``_NAME`` splits it.
+        names: The words of each.
+    """
     pairs: Counter[str] = Counter()
-    names: Counter[str] = Counter()
-    for sentence in sentences(text):
+    found: Counter[str] = Counter()
+    for sentence, parts, words in zip(said, parted, names, strict=True):
         name: list[str] = []
-        for a, b in pairwise([*_NAME.finditer(sentence), None]):
-            first = a.group() if a else ""
-            name = [*name, first] if first[:1].isupper() and _is_subject(first) else []
-            beside = b is not None and a is not None and sentence[a.end() : b.start()] == " "
-            if beside and b is not None and _is_subject(first) and _is_subject(b.group()):
-                pairs[f"{first} {b.group()}".casefold()] += 1
-            goes_on = beside and b is not None and b.group()[:1].isupper() and _is_subject(b.group())
-            if not goes_on:
-                if 2 <= len(name) <= _LONGEST_NAME and not sentence.isupper():
-                    names[" ".join(name).casefold()] += 1
+        last = len(words) - 1
+        for at, word in enumerate(words):
+            if not word.is_subject:
                 name = []
-    twice = {pair: n for pair, n in pairs.items() if n >= 2 and not any(pair in name for name in names)}
-    return names + Counter(twice)
+                continue
+            after = words[at + 1] if at < last and parts[2 * at + 2] == " " else None
+            if after is not None and not after.is_subject:
+                after = None
+            if after is not None:
+                pairs[f"{word.folded} {after.folded}"] += 1
+            if word.is_capital:
+                name.append(word.folded)
+                if after is not None and after.is_capital:
+                    continue
+                if 2 <= len(name) <= _LONGEST_NAME and not sentence.text.isupper():
+                    found[" ".join(name)] += 1
+            name = []
+    twice = {pair: n for pair, n in pairs.items() if n >= 2 and not any(pair in name for name in found)}
+    return found + Counter(twice)
+
+
+# The words of a document come again with every chunk.
+@lru_cache(maxsize=4096)
+def _name(word: str) -> _Name:
+    return _Name(word, word.casefold(), word[:1].isupper(), word.isupper(), _is_subject(word))
 
 
 def _is_subject(word: str) -> bool:
     return _tells(word) and not is_common(word.casefold()) and not is_spaceless(word[0])
 
 
-def _questions(said: Sequence[str], weights: dict[str, float]) -> list[str]:
+def _questions(said: Sequence[_Sentence], weights: Mapping[str, float]) -> list[str]:
     """Questions that the chunk asks itself, then the ones that its definitions answer."""
-    asked = [s for s in said if s.endswith(("?", "？", "؟")) and len(s) <= _MAX_SENTENCE_CHARS]
+    asked = [s.text for s in said if s.text.endswith(("?", "？", "؟")) and len(s.text) <= _MAX_SENTENCE_CHARS]
     defined: list[tuple[float, str]] = []
     for sentence in said:
-        question = _asks_for(sentence)
+        question = _asks_for(sentence.text)
         if question:
             defined.append((-_salience(sentence, weights), question))
     return list(dict.fromkeys([*asked, *(question for _, question in sorted(defined))]))[:_MAX_QUESTIONS]

@@ -92,8 +92,8 @@ def _titled(markdown: str, title: str | None) -> str:
     if not title or not markdown:
         return markdown
     first, _, rest = markdown.partition("\n\n")
-    wanted = list(tokens(title))
-    if wanted and "\n" not in first and not first.startswith("|") and list(tokens(plain(first))) == wanted:
+    wanted = tokens(title)
+    if wanted and "\n" not in first and not first.startswith("|") and tokens(plain(first)) == wanted:
         return f"# {plain(first).strip()}" + (f"\n\n{rest}" if rest else "")
     return markdown
 

@@ -10,8 +10,8 @@ from pipeline.providers.local.words import plain, sentences, tokens
 
 
 def test_runs_without_spaces_come_as_pairs() -> None:
-    assert list(tokens("PDFは便利")) == ["pdf", "は便", "便利"]
-    assert list(tokens("ＰＤＦ Übung don't x_y")) == ["pdf", "übung", "don't", "x", "y"]
+    assert tokens("PDFは便利") == ["pdf", "は便", "便利"]
+    assert tokens("ＰＤＦ Übung don't x_y") == ["pdf", "übung", "don't", "x", "y"]
 
 
 def test_abbreviations_and_numbers_end_no_sentence() -> None:

@@ -59,11 +59,26 @@ class ModelWait(Future[list[Done]]):
         super().__init__()
         self.actor, self.work, self._drop = actor, work, drop
         self.number = actor.jobs
+        self._taken_up = False
         actor.jobs += 1
 
     def result(self, timeout: float | None = None) -> list[Done]:
-        self.actor.taken_up()
+        self._take_up()
         return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._take_up()
+        return super().exception(timeout)
+
+    def cancelled(self) -> bool:
+        self._take_up()
+        return super().cancelled()
+
+    def _take_up(self) -> None:
+        """However its actor asks what came of it, and how often, it is taken up once."""
+        if not self._taken_up:
+            self._taken_up = True
+            self.actor.taken_up()
 
     def cancel(self) -> bool:
         cancelled = super().cancel()

@@ -40,6 +40,8 @@ Sessions = sessionmaker[Session]
 
 T = TypeVar("T")
 
+STANDS_STILL_S = 30.0
+"""Far above what a transaction of ours does between two statements, on a machine that is overrun too."""
 _DEADLOCK_TRIES = 8
 _START = "start the embedded services: tidegate up; or check TIDEGATE_DATABASE_URL"
 
@@ -59,6 +61,7 @@ UNAVAILABLE: dict[str | None, tuple[str, str]] = {
     "57P03": ("is starting", "try again in a moment"),
     "57P04": ("has dropped the database", "check TIDEGATE_DATABASE_URL"),
     "57P05": ("closed an idle session", "try again"),
+    "25P03": ("ended a transaction that stood still", "try again"),
     "25006": ("is read-only", "point TIDEGATE_DATABASE_URL at the primary server"),
     "42P01": ("has no Tidegate tables", "make them: tidegate db upgrade"),
 }
@@ -73,6 +76,7 @@ def make_engine(
     application_name: str = "tidegate",
     connect_timeout_s: int = 5,
     pool_timeout_s: float = 30.0,
+    stands_still_s: float = STANDS_STILL_S,
 ) -> Engine:
     """Make an engine for ``url``. Nothing connects before the first statement.
 
@@ -82,6 +86,8 @@ def make_engine(
         application_name: What ``pg_stat_activity`` shows.
         connect_timeout_s: Wait for the server's answer to a connect.
         pool_timeout_s: Wait for a free connection of the pool.
+        stands_still_s: Postgres ends a transaction in which nothing is said for so long: a process that is frozen, or
+            a host that is gone without a word, holds its locks (a run's, the dispatcher's) against all others else.
 
     Raises:
         ConfigError: ``url`` is no Postgres URL. The text never holds the password.
@@ -99,7 +105,7 @@ def make_engine(
         connect_args={
             "connect_timeout": connect_timeout_s,
             "application_name": application_name,
-            "options": "-c timezone=UTC",
+            "options": f"-c timezone=UTC -c idle_in_transaction_session_timeout={round(stands_still_s * 1000)}",
             "keepalives_idle": 30,
             "keepalives_interval": 10,
             "keepalives_count": 3,

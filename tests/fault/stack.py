@@ -368,6 +368,7 @@ class Stack:
     def locked(self, sql: str, **values: Any) -> Iterator[None]:
         """Hold the rows of a ``select … for update`` while the block runs: who wants to write them waits."""
         with self.container.sessions.begin() as session:
+            session.execute(text("set local idle_in_transaction_session_timeout = 0"))
             session.execute(text(sql), values)
             yield
 

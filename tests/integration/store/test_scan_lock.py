@@ -11,7 +11,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from pipeline.domain.errors import ServiceUnavailable
-from pipeline.store.session import Sessions
+from pipeline.store.session import Sessions, make_engine, make_sessions
 from pipeline.store.window import scan_lock
 
 _WAIT_S = 20.0
@@ -58,3 +58,15 @@ def test_a_wait_that_is_cancelled_leaves_the_waiting_place_free(sessions: Sessio
     with sessions() as session:
         held = "select count(*) from pg_locks where locktype = 'advisory'"
         assert session.execute(text(held)).scalar_one() == 1, "the one of who scans"
+
+
+def test_a_dispatcher_that_stands_still_in_its_transaction_keeps_nobody_waiting(database_url: str) -> None:
+    frozen, other = (make_engine(database_url, pool_size=1, stands_still_s=0.2) for _ in range(2))
+    with make_sessions(frozen)() as standing:
+        assert scan_lock(standing)
+        with make_sessions(other).begin() as session:
+            assert scan_lock(session), "after it was ended"
+        with pytest.raises(ServiceUnavailable, match="stood still"):
+            standing.execute(text("select 1"))
+    for engine in (frozen, other):
+        engine.dispose()

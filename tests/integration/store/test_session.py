@@ -39,6 +39,7 @@ def test_times_are_utc_and_connections_are_named(engine: Engine) -> None:
     with engine.connect() as connection:
         assert connection.scalar(text("show timezone")) == "UTC"
         assert connection.scalar(text("show application_name")) == "tests"
+        assert connection.scalar(text("show idle_in_transaction_session_timeout")) == "30s"
 
 
 def test_a_connection_that_died_in_the_pool_is_replaced(engine: Engine) -> None:

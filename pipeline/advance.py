@@ -17,17 +17,18 @@ from pipeline.domain.digest import text_digest
 from pipeline.domain.document import Chunk, ParsedPage, TextFormat, TextQuality, usable_text
 from pipeline.domain.errors import Failure
 from pipeline.domain.run import RunState
-from pipeline.domain.unit import Stage, UnitState, When
+from pipeline.domain.unit import OPEN_UNIT_STATES, Stage, UnitState, When
 from pipeline.publish import publish
 from pipeline.recipe import stage_digest, when_of
 from pipeline.stages.embed import embedding_text
 from pipeline.stages.retrieve import NEIGHBOUR_CHARS, RetrieveInput, parse_cues
-from pipeline.store.chunks import chunks_of, insert_chunks, neighbours, reuse_vectors, set_cues, vector_source
+from pipeline.store.chunks import chunks_of, insert_chunks, neighbours, set_cues
 from pipeline.store.pages import copy_pages, first_failed_page, page_texts, pages_of
-from pipeline.store.runs import move_run, open_units, park_run, single_unit_states, soonest_resume, telling_failure
+from pipeline.store.reuse import is_redone, mark_reused, reuse_units, reuse_vectors, vector_source
+from pipeline.store.runs import move_run, park_run, soonest_resume, telling_failure, unit_states
 from pipeline.store.schema import ChunkRow, Document, Page, Run
 from pipeline.store.session import Session
-from pipeline.store.units import NewUnit, create_units, is_redone, mark_reused, reuse_units
+from pipeline.store.units import NewUnit, create_units
 
 __all__ = [
     "after_chunk",
@@ -45,6 +46,7 @@ __all__ = [
     "text_to_embed",
 ]
 
+SINGLE_STAGES = (Stage.PARSE, Stage.CHUNK)
 PAGE_STAGES = (Stage.DESCRIBE, Stage.FORMAT)
 CHUNK_STAGES = (Stage.RETRIEVE, Stage.EMBED)
 
@@ -131,7 +133,7 @@ def _make_format(session: Session, run: Run, pages: Sequence[Page], descriptions
             continue
         units.append(NewUnit(page.number, stage_digest(run.recipe, Stage.FORMAT, description, text, page.text_format)))
     if create_units(session, run, Stage.FORMAT, units):
-        reuse_known(session, run, Stage.FORMAT)
+        reuse_known(session, run, Stage.FORMAT, [unit.ordinal for unit in units])
 
 
 def after_chunk(session: Session, run: Run, chunks: Sequence[Chunk]) -> None:
@@ -177,7 +179,7 @@ def _make_embed(session: Session, run: Run, ordinals: Sequence[int]) -> None:
         NewUnit(chunk.ordinal, text_digest(text_to_embed(run, chunk))) for chunk in chunks_of(session, run.id, ordinals)
     ]
     if create_units(session, run, Stage.EMBED, units):
-        reuse_known(session, run, Stage.EMBED)
+        reuse_known(session, run, Stage.EMBED, ordinals)
 
 
 def text_to_embed(run: Run, chunk: ChunkRow) -> str:
@@ -187,56 +189,65 @@ def text_to_embed(run: Run, chunk: ChunkRow) -> str:
     return embedding_text(chunk.text, chunk.heading, chunk.context, room)
 
 
-def reuse_known(session: Session, run: Run, stage: Stage, held: Sequence[int] = ()) -> set[int]:
+def reuse_known(
+    session: Session, run: Run, stage: Stage, ordinals: Sequence[int] | None = None, *, held: bool = False
+) -> set[int]:
     """End the units of a stage whose results exist already, and go on from them; returns their ordinals.
 
     Args:
-        held: Ordinals of units that the caller has leased; beside them only pending units are looked at, since
-            somebody else's lease may be paying for its answer just now.
+        ordinals: The units to look at; None for all that are pending.
+        held: Whether the caller has leased those of them that are leased. Otherwise only pending ones are looked at,
+            since somebody else's lease may be paying for its answer just now.
     """
     if stage is Stage.EMBED:
-        if run.space_id is None or is_redone(run, stage):
-            return set()
-        placed = reuse_vectors(session, run.id, run.space_id, held)
-        mark_reused(session, run.id, Stage.EMBED, placed, answered_by=vector_source(run.space_id))
-        return set(placed)
-    units = reuse_units(session, run, stage, held)
-    done = [unit.ordinal for unit in units]
+        return _reuse_vectors(session, run, ordinals, held=held)
+    known = reuse_units(session, run, stage, ordinals, held=held)
+    done = [unit.ordinal for unit in known]
     if not done:
         return set()
     if stage is Stage.DESCRIBE:
         after_describe(session, run, done)
     elif stage is Stage.RETRIEVE:
-        for unit in units:
-            set_cues(session, run.id, unit.ordinal, parse_cues(json.dumps(unit.output)))
+        set_cues(session, run.id, {unit.ordinal: parse_cues(json.dumps(unit.output)) for unit in known})
         after_retrieve(session, run, done)
     return set(done)
+
+
+def _reuse_vectors(session: Session, run: Run, ordinals: Sequence[int] | None, *, held: bool) -> set[int]:
+    if run.space_id is None or is_redone(run, Stage.EMBED):
+        return set()
+    placed = reuse_vectors(session, run.id, run.space_id, ordinals, held=held)
+    if placed:
+        mark_reused(session, run.id, Stage.EMBED, placed, answered_by=vector_source(run.space_id))
+    return set(placed)
 
 
 def settle(session: Session, run: Run) -> RunState:
     """Carry a run over its barriers, park it, or end it; returns the state that it is in now.
 
+    The run is as ``lock_run`` has read it: under its lock it is moved here and nowhere else.
+
     A failed page or chunk lets the others end first, since what they cost is kept for the next run.
     """
     session.flush()
-    session.refresh(run)
     if run.state != RunState.RUNNING:
         return RunState(run.state)
-    parse_failure = telling_failure(session, run.id, [Stage.PARSE, Stage.CHUNK])
-    if parse_failure is not None:
-        return _fail(session, run, parse_failure)
-    states = single_unit_states(session, run.id)
-    if states.get(Stage.PARSE) == UnitState.DONE and not open_units(session, run.id, PAGE_STAGES):
-        if Stage.CHUNK not in states:
+    units = unit_states(session, run.id)
+    if units.has({UnitState.FAILED}, SINGLE_STAGES):
+        failure = telling_failure(session, run.id, SINGLE_STAGES)
+        if failure is not None:
+            return _fail(session, run, failure)
+    if units.has({UnitState.DONE}, [Stage.PARSE]) and not units.has(OPEN_UNIT_STATES, PAGE_STAGES):
+        if not units.has(UnitState, [Stage.CHUNK]):
             failure = _page_failure(session, run)
             if failure is not None and run.recipe["on_page_failure"] != "keep":
                 return _fail(session, run, failure)
             create_units(session, run, Stage.CHUNK, [NewUnit(0)])
-        elif states[Stage.CHUNK] == UnitState.DONE and not open_units(session, run.id, CHUNK_STAGES):
+            return RunState.RUNNING
+        if units.has({UnitState.DONE}, [Stage.CHUNK]) and not units.has(OPEN_UNIT_STATES, CHUNK_STAGES):
             return _end(session, run)
-    busy, parked, soonest = soonest_resume(session, run.id)
-    if parked and not busy:
-        park_run(session, run.id, soonest)
+    if units.has({UnitState.PARKED}) and not units.has({UnitState.PENDING, UnitState.LEASED}):
+        park_run(session, run.id, soonest_resume(session, run.id))
         return RunState.PARKED
     return RunState.RUNNING
 

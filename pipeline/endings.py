@@ -36,7 +36,7 @@ from pipeline.store.units import (
     Moment,
     add_rejections,
     fail_unit,
-    finish_unit,
+    finish_units,
     give_back,
     seconds_from_now,
 )
@@ -138,12 +138,13 @@ class Endings:
         """Units of the slice have their results; one transaction takes them all."""
 
         def write(session: Session, run: Run) -> list[Claimed]:
-            mine = [(unit, done) for unit, done in ended if finish_unit(session, unit, done.result)]
+            finished = finish_units(session, [(unit, done.result) for unit, done in ended])
+            mine = [(unit, done) for unit, done in ended if unit.id in finished]
             for unit, done in mine:
                 add_rejections(session, unit, done.result.rejecting)
             if mine:
                 work_of(mine[0][0].stage, self.shop).store(session, run, mine)
-                note_progress(session, run.id)
+                note_progress(run)
             return [unit for unit, _ in mine]
 
         try:
@@ -200,7 +201,7 @@ class Endings:
             if not fail_unit(session, unit, failure, calls):
                 return False
             add_rejections(session, unit, rejecting)
-            note_progress(session, run.id)
+            note_progress(run)
             return True
 
         self._end_one(unit, write, "failed", f"{failure.kind}: {failure.detail}")

@@ -229,7 +229,7 @@ class Ingest:
         if stage is Stage.PARSE:
             reused = {0} if take_over_parse(session, run) else set()
         else:
-            reused = reuse_known(session, run, stage, held=[unit.ordinal for unit in units])
+            reused = reuse_known(session, run, stage, [unit.ordinal for unit in units], held=True)
         state = settle(session, run) if reused else RunState(run.state)
         # Asked anew, for this may be the second time: what ended in a COMMIT that we did not hear of is not ours.
         held = still_held(session, units)

@@ -42,7 +42,7 @@ from pipeline.stages.ports import ChatModel, EmbeddingModel
 from pipeline.stages.retrieve import RetrieveInput, retrieve
 from pipeline.store.blob_rows import record_blobs
 from pipeline.store.blobs import BlobStore, StoredBlob
-from pipeline.store.chunks import chunks_of, set_cues, store_vector
+from pipeline.store.chunks import NewVector, chunks_of, set_cues, store_vectors
 from pipeline.store.page_images import put_images
 from pipeline.store.pages import insert_pages, page_texts, pages_of
 from pipeline.store.schema import Collection, Document, Run
@@ -110,20 +110,23 @@ class Workshop:
             return self.models.embedder
         return self.embedder_of(read_space(session, run.space_id))
 
-    def context(self, session: Session, run: Run, unit: Claimed) -> CallContext:
-        """Whom a unit's model call is for."""
+    def contexts(self, session: Session, run: Run, units: Sequence[Claimed]) -> list[CallContext]:
+        """Whom each unit's model call is for."""
         collection = session.get_one(Collection, run.collection_id).name
-        return CallContext(
-            call_id=uuid4().hex,
-            run_id=run.id,
-            unit_id=unit.id,
-            document_id=str(run.document_id),
-            stage=unit.stage.value,
-            worker=self.worker,
-            rejected_by=frozenset(unit.rejected_by),
-            primary_only=run.primary_only,
-            allowed=self.allowed(collection, unit.stage),
-        )
+        return [
+            CallContext(
+                call_id=uuid4().hex,
+                run_id=run.id,
+                unit_id=unit.id,
+                document_id=str(run.document_id),
+                stage=unit.stage.value,
+                worker=self.worker,
+                rejected_by=frozenset(unit.rejected_by),
+                primary_only=run.primary_only,
+                allowed=self.allowed(collection, unit.stage),
+            )
+            for unit in units
+        ]
 
 
 class StageWork(Protocol):
@@ -231,12 +234,11 @@ class _Describe:
 
     def load(self, session: Session, run: Run, units: Sequence[Claimed]) -> list[Job]:
         pages = {page.number: page for page in pages_of(session, run.id, [unit.ordinal for unit in units])}
-        return [
-            self._job(session, run, unit, pages[unit.ordinal].image_digest or "", pages[unit.ordinal]) for unit in units
-        ]
+        contexts = self.shop.contexts(session, run, units)
+        return [self._job(unit, pages[unit.ordinal], context) for unit, context in zip(units, contexts, strict=True)]
 
-    def _job(self, session: Session, run: Run, unit: Claimed, image_digest: str, page: Any) -> Job:
-        context = self.shop.context(session, run, unit)
+    def _job(self, unit: Claimed, page: Any, context: CallContext) -> Job:
+        image_digest = page.image_digest or ""
         number, media_type = page.number, page.image_media_type or "image/jpeg"
         # Only a page's own text layer is what its picture says; Markdown may stand beside a picture in the text.
         is_good = page.text_quality == TextQuality.GOOD and page.text_format == TextFormat.PLAIN
@@ -269,11 +271,10 @@ class _Format:
         for page in pages_of(session, run.id, numbers):
             description, text = format_source(page, descriptions.get(page.number))
             inputs[page.number] = FormatInput(page.number, title, description, text, TextFormat(page.text_format))
-        return [self._job(session, run, unit, inputs[unit.ordinal]) for unit in units]
+        contexts = self.shop.contexts(session, run, units)
+        return [self._job(unit, inputs[unit.ordinal], context) for unit, context in zip(units, contexts, strict=True)]
 
-    def _job(self, session: Session, run: Run, unit: Claimed, page: FormatInput) -> Job:
-        context = self.shop.context(session, run, unit)
-
+    def _job(self, unit: Claimed, page: FormatInput, context: CallContext) -> Job:
         async def work() -> list[Done]:
             answer = await format_page(page, self.shop.models.formatter, context)
             return [Done(_answered(answer, {"markdown": answer.value}))]
@@ -317,11 +318,10 @@ class _Retrieve:
 
     def load(self, session: Session, run: Run, units: Sequence[Claimed]) -> list[Job]:
         inputs = retrieve_inputs(session, run, [unit.ordinal for unit in units])
-        return [self._job(session, run, unit, inputs[unit.ordinal]) for unit in units]
+        contexts = self.shop.contexts(session, run, units)
+        return [self._job(unit, inputs[unit.ordinal], context) for unit, context in zip(units, contexts, strict=True)]
 
-    def _job(self, session: Session, run: Run, unit: Claimed, source: RetrieveInput) -> Job:
-        context = self.shop.context(session, run, unit)
-
+    def _job(self, unit: Claimed, source: RetrieveInput, context: CallContext) -> Job:
         async def work() -> list[Done]:
             answer = await retrieve(source, self.shop.models.retriever, context)
             cues = answer.value
@@ -335,17 +335,9 @@ class _Retrieve:
         return Job((unit,), model=work)
 
     def store(self, session: Session, run: Run, ended: Sequence[tuple[Claimed, Done]]) -> None:
-        for unit, done in ended:
-            cues: Cues = done.value
-            set_cues(session, run.id, unit.ordinal, cues)
+        found: dict[int, Cues] = {unit.ordinal: done.value for unit, done in ended}
+        set_cues(session, run.id, found)
         after_retrieve(session, run, [unit.ordinal for unit, _ in ended])
-
-
-@dataclass(frozen=True, slots=True)
-class _Vector:
-    chunk_id: int
-    text_digest: str
-    vector: list[float] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +349,7 @@ class _Embed:
         rows = {row.ordinal: row for row in chunks_of(session, run.id, [unit.ordinal for unit in units])}
         texts = [text_to_embed(run, rows[unit.ordinal]) for unit in units]
         chunk_ids = [rows[unit.ordinal].id for unit in units]
-        context = self.shop.context(session, run, units[0])
+        (context,) = self.shop.contexts(session, run, units[:1])
         embedder = self.shop.embedder_for(session, run)
         model = run.recipe["stages"][Stage.EMBED.value]["model"]
 
@@ -367,7 +359,7 @@ class _Embed:
                 raise RejectedInput("embedder_gone", detail)
             answer = await embed(texts, embedder, context)
             return [
-                Done(_answered(answer, None), _Vector(chunk_id, unit.digest or "", vector))
+                Done(_answered(answer, None), NewVector(chunk_id, unit.digest or "", vector))
                 for unit, chunk_id, vector in zip(units, chunk_ids, answer.value, strict=True)
             ]
 
@@ -377,6 +369,4 @@ class _Embed:
         if run.space_id is None:
             msg = f"run {run.id} has no embedding space"
             raise RuntimeError(msg)
-        for _, done in ended:
-            found: _Vector = done.value
-            store_vector(session, run.space_id, found.chunk_id, found.text_digest, found.vector)
+        store_vectors(session, run.space_id, [done.value for _, done in ended])

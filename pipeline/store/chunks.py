@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from sqlalchemy import ColumnElement, Text, and_, bindparam, insert, literal, select, update
-from sqlalchemy.dialects.postgresql import distinct_on
+from sqlalchemy import ARRAY, Integer, Text, any_, bindparam, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as pg_insert
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy.orm import Session
 
 from pipeline.domain.document import Chunk, Cues
-from pipeline.domain.unit import Stage
-from pipeline.store.schema import Base, ChunkRow, Embedding, Run, Unit
-from pipeline.store.text import index_terms, tsv_of, tsv_of_terms
-from pipeline.store.units import free_or_held
+from pipeline.store.schema import Base, ChunkRow, Embedding, Run
+from pipeline.store.text import index_terms, tsv_of_terms
 
-__all__ = ["chunks_of", "insert_chunks", "neighbours", "reuse_vectors", "set_cues", "store_vector", "vector_source"]
+__all__ = ["NewVector", "chunks_of", "insert_chunks", "neighbours", "set_cues", "store_vectors"]
+
+
+@dataclass(frozen=True, slots=True)
+class NewVector:
+    """A chunk's vector, and the digest of the text that it was made of."""
+
+    chunk_id: int
+    text_digest: str
+    vector: Sequence[float] = field(repr=False)
 
 
 def insert_chunks(session: Session, run: Run, chunks: Sequence[Chunk]) -> None:
@@ -36,105 +43,80 @@ def insert_chunks(session: Session, run: Run, chunks: Sequence[Chunk]) -> None:
         for chunk in chunks
     ]
     if rows:
-        # One statement, prepared once and sent for all rows together.
         session.execute(_INSERT_CHUNKS, rows)
 
 
-_INSERT_CHUNKS = insert(Base.metadata.tables[ChunkRow.__tablename__]).values(
+# One statement, prepared once and sent for all rows together; so are those below.
+_CHUNKS = Base.metadata.tables[ChunkRow.__tablename__]
+_INSERT_CHUNKS = insert(_CHUNKS).values(
     tsv=tsv_of_terms(bindparam("text_terms", type_=Text), bindparam("heading_terms", type_=Text))
 )
 
 
 def chunks_of(session: Session, run_id: int, ordinals: Iterable[int]) -> list[ChunkRow]:
     """The chunks with the given ordinals, in order."""
-    return list(
-        session.scalars(
-            select(ChunkRow)
-            .where(ChunkRow.run_id == run_id, ChunkRow.ordinal.in_(list(ordinals)))
-            .order_by(ChunkRow.ordinal)
-        )
-    )
+    return list(session.scalars(_CHUNKS_OF, {"run": run_id, "ordinals": list(ordinals)}))
 
 
 def neighbours(session: Session, run_id: int, ordinals: Sequence[int]) -> Mapping[int, str]:
     """The texts of the chunks and of those just before and after them, by ordinal."""
     wanted = {n + d for n in ordinals for d in (-1, 0, 1)}
-    rows = session.execute(
-        select(ChunkRow.ordinal, ChunkRow.text).where(ChunkRow.run_id == run_id, ChunkRow.ordinal.in_(wanted))
-    )
+    rows = session.execute(_TEXTS_OF, {"run": run_id, "ordinals": sorted(wanted)})
     return {row.ordinal: row.text for row in rows}
 
 
-def set_cues(session: Session, run_id: int, ordinal: int, cues: Cues) -> None:
-    """Put the retrieval stage's cues onto a chunk, and add them to what text search reads."""
-    session.execute(
-        update(ChunkRow)
-        .where(ChunkRow.run_id == run_id, ChunkRow.ordinal == ordinal)
-        .values(
-            context=cues.context,
-            keywords=list(cues.keywords),
-            questions=list(cues.questions),
-            tsv=ChunkRow.tsv.op("||")(tsv_of("", cues.context, (*cues.keywords, *cues.questions))),
-        )
-        .execution_options(synchronize_session=False)
+_THESE = (
+    ChunkRow.run_id == bindparam("run"),
+    ChunkRow.ordinal == any_(bindparam("ordinals", type_=ARRAY(Integer))),
+)
+_CHUNKS_OF = select(ChunkRow).where(*_THESE).order_by(ChunkRow.ordinal)
+_TEXTS_OF = select(ChunkRow.ordinal, ChunkRow.text).where(*_THESE)
+
+
+def set_cues(session: Session, run_id: int, found: Mapping[int, Cues]) -> None:
+    """Put the retrieval stage's cues onto chunks (by ordinal), and add them to what text search reads."""
+    rows = [
+        {
+            "run": run_id,
+            "of_ordinal": ordinal,
+            "new_context": cues.context,
+            "new_keywords": list(cues.keywords),
+            "new_questions": list(cues.questions),
+            "context_terms": index_terms(cues.context),
+            "cue_terms": index_terms(" ".join((*cues.keywords, *cues.questions))),
+        }
+        for ordinal, cues in found.items()
+    ]
+    if rows:
+        session.execute(_SET_CUES, rows)
+
+
+_SET_CUES = (
+    update(_CHUNKS)
+    .where(_CHUNKS.c.run_id == bindparam("run"), _CHUNKS.c.ordinal == bindparam("of_ordinal"))
+    .values(
+        context=bindparam("new_context"),
+        keywords=bindparam("new_keywords"),
+        questions=bindparam("new_questions"),
+        tsv=_CHUNKS.c.tsv.op("||")(
+            tsv_of_terms("", bindparam("context_terms", type_=Text), bindparam("cue_terms", type_=Text))
+        ),
     )
+)
 
 
-def reuse_vectors(session: Session, run_id: int, space_id: int, held: Sequence[int] = ()) -> list[int]:
-    """Give the run's unfinished chunks the vectors that this space already holds for the same text.
-
-    Returns:
-        The ordinals of the chunks that have their vector now.
-    """
-    known = (
-        select(literal(space_id).label("space_id"), ChunkRow.id, Embedding.text_digest, Embedding.vector)
-        .ext(distinct_on(ChunkRow.id))
-        .join(Unit, and_(Unit.run_id == ChunkRow.run_id, Unit.ordinal == ChunkRow.ordinal))
-        .join(Embedding, and_(Embedding.space_id == space_id, Embedding.text_digest == Unit.input_digest))
-        .where(
-            ChunkRow.run_id == run_id,
-            Unit.stage == Stage.EMBED.value,
-            free_or_held(held),
-        )
-    )
-    placed = session.scalars(
-        pg_insert(Embedding)
-        .from_select(["space_id", "chunk_id", "text_digest", "vector"], known)
-        .on_conflict_do_nothing()
-        .returning(Embedding.chunk_id)
-    ).all()
-    if not placed:
-        return []
-    return list(session.scalars(select(ChunkRow.ordinal).where(ChunkRow.id.in_(placed)).order_by(ChunkRow.ordinal)))
+def store_vectors(session: Session, space_id: int, vectors: Sequence[NewVector]) -> None:
+    """Store chunks' vectors in a space, in place of those that stood there."""
+    rows = [
+        {"space_id": space_id, "chunk_id": new.chunk_id, "text_digest": new.text_digest, "vector": new.vector}
+        for new in vectors
+    ]
+    if rows:
+        session.execute(_STORE_VECTOR, rows)
 
 
-def vector_source(space_id: int) -> ColumnElement[str | None]:
-    """Of an embed unit's row: the target that made the vector which its text already has in a space."""
-    chunk, maker = aliased(ChunkRow), aliased(Unit)
-    return (
-        select(maker.answered_by)
-        .join(chunk, and_(chunk.run_id == maker.run_id, chunk.ordinal == maker.ordinal))
-        .join(Embedding, Embedding.chunk_id == chunk.id)
-        .where(
-            Embedding.space_id == space_id,
-            Embedding.text_digest == Unit.input_digest,
-            maker.stage == Stage.EMBED.value,
-            maker.answered_by.is_not(None),
-        )
-        .limit(1)
-        .correlate(Unit)
-        .scalar_subquery()
-    )
-
-
-def store_vector(session: Session, space_id: int, chunk_id: int, text_digest: str, vector: Sequence[float]) -> None:
-    """Store a chunk's vector in a space, in place of the one that stood there."""
-    statement = pg_insert(Embedding).values(
-        space_id=space_id, chunk_id=chunk_id, text_digest=text_digest, vector=list(vector)
-    )
-    session.execute(
-        statement.on_conflict_do_update(
-            index_elements=["space_id", "chunk_id"],
-            set_={"vector": statement.excluded.vector, "text_digest": statement.excluded.text_digest},
-        )
-    )
+_INSERT_VECTOR = pg_insert(Base.metadata.tables[Embedding.__tablename__])
+_STORE_VECTOR = _INSERT_VECTOR.on_conflict_do_update(
+    index_elements=["space_id", "chunk_id"],
+    set_={"vector": _INSERT_VECTOR.excluded.vector, "text_digest": _INSERT_VECTOR.excluded.text_digest},
+)

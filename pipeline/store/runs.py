@@ -6,20 +6,22 @@ counts what is left under that lock, so two last units can't both miss it, and c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, delete, func, literal, select, update
+from sqlalchemy import ColumnElement, bindparam, delete, func, literal, select, text, update
 from sqlalchemy.orm import Session, aliased
 
 from pipeline.domain.errors import Failure
 from pipeline.domain.run import ACTIVE_RUN_STATES, RunState
 from pipeline.domain.unit import OPEN_UNIT_STATES, Stage, UnitState
-from pipeline.store.moves import move_runs, move_units, rows_changed
+from pipeline.store.moves import in_state, move_runs, move_units, rows_changed
 from pipeline.store.schema import Attempt, Document, Run, Unit
 
 __all__ = [
+    "UnitStates",
     "cancel_active_runs",
     "delete_superseded_runs",
     "give_up_parked",
@@ -29,11 +31,10 @@ __all__ = [
     "make_live",
     "move_run",
     "note_progress",
-    "open_units",
     "park_run",
-    "single_unit_states",
     "soonest_resume",
     "telling_failure",
+    "unit_states",
 ]
 
 OPEN_STATES = tuple(sorted(state.value for state in OPEN_UNIT_STATES))
@@ -41,17 +42,29 @@ OPEN_STATES = tuple(sorted(state.value for state in OPEN_UNIT_STATES))
 
 def lock_run(session: Session, run_id: int) -> Run | None:
     """The run, locked FOR UPDATE until the transaction ends; None when it is gone."""
-    return session.scalars(
-        select(Run).where(Run.id == run_id).with_for_update().execution_options(populate_existing=True)
-    ).one_or_none()
+    return session.scalars(_LOCK, {"run": run_id}).one_or_none()
+
+
+# Built once, as others below, where building them would cost more than running them.
+_LOCK = select(Run).where(Run.id == bindparam("run")).with_for_update().execution_options(populate_existing=True)
 
 
 def lock_running(session: Session, run_id: int) -> bool:
     """Hold a run FOR SHARE if it is running (a queued one is started); False when nothing may be claimed of it."""
+    if _hold_running(session, run_id):
+        return True
     # Started before it is held: two claimers that both held it FOR SHARE could not both go on to change it.
     session.execute(move_runs(RunState.RUNNING, Run.id == run_id, Run.state == RunState.QUEUED.value))
-    state = session.scalar(select(Run.state).where(Run.id == run_id).with_for_update(read=True))
-    return state == RunState.RUNNING
+    return _hold_running(session, run_id)
+
+
+def _hold_running(session: Session, run_id: int) -> bool:
+    return session.scalar(_HOLD_RUNNING, {"run": run_id}) is not None
+
+
+_HOLD_RUNNING = (
+    select(Run.id).where(Run.id == bindparam("run"), Run.state == in_state(RunState.RUNNING)).with_for_update(read=True)
+)
 
 
 def move_run(session: Session, run_id: int, to: RunState, **values: Any) -> bool:
@@ -69,31 +82,44 @@ def make_live(session: Session, run: Run) -> None:
     )
 
 
-def note_progress(session: Session, run_id: int) -> None:
-    """A unit ended: the patience of ``park.give_up_after_s`` starts anew."""
-    session.execute(
-        update(Run)
-        .where(Run.id == run_id, Run.parked_since.is_not(None))
-        .values(parked_since=None)
-        .execution_options(synchronize_session=False)
-    )
+def note_progress(run: Run) -> None:
+    """A unit ended: the patience of ``park.give_up_after_s`` starts anew. The caller holds the run FOR UPDATE."""
+    run.parked_since = None
 
 
-def open_units(session: Session, run_id: int, stages: Sequence[Stage]) -> bool:
-    """True when any unit of these stages has yet to end. Call it under the run's lock."""
-    return bool(
-        session.scalar(
-            select(
-                select(literal(1))
-                .where(
-                    Unit.run_id == run_id,
-                    Unit.stage.in_([stage.value for stage in stages]),
-                    Unit.state.in_(OPEN_STATES),
-                )
-                .exists()
-            )
-        )
-    )
+@dataclass(frozen=True, slots=True)
+class UnitStates:
+    """In which states a run has units, by stage: what its barriers ask for."""
+
+    of: Mapping[Stage, frozenset[UnitState]]
+
+    def has(self, states: Iterable[UnitState], stages: Iterable[Stage] = tuple(Stage)) -> bool:
+        """Whether a unit of these stages is in one of these states."""
+        return any(not self.of.get(stage, frozenset()).isdisjoint(states) for stage in stages)
+
+
+def unit_states(session: Session, run_id: int) -> UnitStates:
+    """Look at a run's units, under its lock. A large run takes no longer than a small one."""
+    found: dict[Stage, frozenset[UnitState]] = {}
+    for row in session.execute(_UNIT_STATES, {"run": run_id}):
+        stage = Stage(row.stage)
+        found[stage] = found.get(stage, frozenset()) | {UnitState(row.state)}
+    return UnitStates(found)
+
+
+# One look into the index for each pair.
+_UNIT_STATES = text(
+    f"""
+    select stage, state
+    from unnest(array{[stage.value for stage in Stage]}) as stages (stage)
+    cross join unnest(array{[state.value for state in UnitState]}) as states (state)
+    cross join lateral (
+        select from unit
+        where unit.run_id = :run and unit.stage = stages.stage and unit.state = states.state
+        limit 1
+    ) one
+    """  # noqa: S608 - our own words
+)
 
 
 def park_run(session: Session, run_id: int, resume_at: datetime | None) -> bool:
@@ -102,26 +128,11 @@ def park_run(session: Session, run_id: int, resume_at: datetime | None) -> bool:
     return move_run(session, run_id, RunState.PARKED, resume_at=resume_at, parked_since=since)
 
 
-def single_unit_states(session: Session, run_id: int) -> dict[Stage, UnitState]:
-    """The states of the units that a run has one of: parse and, once it is due, chunk."""
-    rows = session.execute(
-        select(Unit.stage, Unit.state).where(
-            Unit.run_id == run_id, Unit.stage.in_((Stage.PARSE.value, Stage.CHUNK.value))
-        )
+def soonest_resume(session: Session, run_id: int) -> datetime | None:
+    """When the first of a run's parked units is looked at again; None when none has a time."""
+    return session.scalar(
+        select(func.min(Unit.resume_at)).where(Unit.run_id == run_id, Unit.state == UnitState.PARKED.value)
     )
-    return {Stage(row.stage): UnitState(row.state) for row in rows}
-
-
-def soonest_resume(session: Session, run_id: int) -> tuple[bool, bool, datetime | None]:
-    """(anything pending or leased, anything parked, the soonest ``resume_at`` of the parked)."""
-    row = session.execute(
-        select(
-            func.coalesce(func.bool_or(Unit.state.in_(("pending", "leased"))), False),
-            func.coalesce(func.bool_or(Unit.state == "parked"), False),
-            func.min(Unit.resume_at).filter(Unit.state == "parked"),
-        ).where(Unit.run_id == run_id, Unit.state.in_(OPEN_STATES))
-    ).one()
-    return bool(row[0]), bool(row[1]), row[2]
 
 
 def telling_failure(session: Session, run_id: int, stages: Sequence[Stage]) -> Failure | None:

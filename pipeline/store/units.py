@@ -8,14 +8,33 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, and_, func, or_, select, true, update
-from sqlalchemy.dialects.postgresql import array, insert
-from sqlalchemy.orm import Session, aliased
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    Boolean,
+    ColumnElement,
+    Integer,
+    Interval,
+    Select,
+    Text,
+    Uuid,
+    and_,
+    any_,
+    bindparam,
+    column,
+    func,
+    or_,
+    select,
+    union_all,
+    update,
+)
+from sqlalchemy.dialects.postgresql import JSONB, array, insert
+from sqlalchemy.orm import Session
 
 from pipeline.domain.errors import Failure
 from pipeline.domain.unit import Stage, UnitState
-from pipeline.store.moves import move_units, rows_changed
-from pipeline.store.schema import Run, Unit
+from pipeline.store.moves import in_state, move_units, rows_changed
+from pipeline.store.schema import Base, Run, Unit
 
 __all__ = [
     "Claimed",
@@ -26,14 +45,10 @@ __all__ = [
     "claim_units",
     "create_units",
     "fail_unit",
-    "finish_unit",
-    "free_or_held",
+    "finish_units",
     "give_back",
     "held_by",
-    "is_redone",
-    "mark_reused",
     "renew_leases",
-    "reuse_units",
     "seconds_from_now",
     "still_held",
 ]
@@ -117,78 +132,6 @@ def create_units(session: Session, run: Run, stage: Stage, units: Iterable[NewUn
     return len(made.all())
 
 
-def free_or_held(held: Sequence[int]) -> ColumnElement[bool]:
-    """Pending units, and those leased ones whose ordinals the caller says that it holds."""
-    leased = and_(Unit.state == UnitState.LEASED.value, Unit.ordinal.in_(held))
-    return or_(Unit.state == UnitState.PENDING.value, leased)
-
-
-def is_redone(run: Run, stage: Stage) -> bool:
-    """Whether a run was requeued to do a stage anew, so that nothing of it may be reused."""
-    stages = list(Stage)
-    return run.redo_from is not None and stages.index(stage) >= stages.index(Stage(run.redo_from))
-
-
-def reuse_units(session: Session, run: Run, stage: Stage, held: Sequence[int] = ()) -> list[Unit]:
-    """End pending units, and held ones, whose result is already known in this collection; returns them, in order.
-
-    A degraded result is not good enough for a run that redoes degraded units, and nothing is reused from the stage
-    that a run was requeued from.
-    """
-    if is_redone(run, stage):
-        return []
-    waiting = (Unit.run_id == run.id, Unit.stage == stage.value, free_or_held(held))
-    source = aliased(Unit)
-    best = (
-        select(source.output, source.degraded, source.answered_by)
-        .where(
-            source.collection_id == run.collection_id,
-            source.stage == stage.value,
-            source.input_digest == Unit.input_digest,
-            source.state == UnitState.DONE.value,
-            source.output.is_not(None),
-            ~source.degraded if run.primary_only else true(),
-        )
-        .order_by(source.degraded, source.id)
-        .limit(1)
-        .correlate(Unit)
-        .lateral("best")
-    )
-    # Looked up once for each unit, whatever the planner thinks of tables that it has no statistics of yet: joined as
-    # they were, all results of a run were sorted anew for each of its units, seconds at a few hundred of them.
-    known = (
-        select(Unit.id, best.c.output, best.c.degraded, best.c.answered_by)
-        .join(best, true())
-        .where(*waiting)
-        .cte("known")
-        .prefix_with("materialized")
-    )
-    rows = session.scalars(
-        move_units(
-            UnitState.DONE,
-            *waiting,
-            Unit.id == known.c.id,
-            output=known.c.output,
-            degraded=known.c.degraded,
-            answered_by=known.c.answered_by,
-            reused=True,
-        )
-        .returning(Unit)
-        .execution_options(populate_existing=True)
-    ).all()
-    return sorted(rows, key=lambda unit: unit.ordinal)
-
-
-def mark_reused(session: Session, run_id: int, stage: Stage, ordinals: Sequence[int], **kept: Any) -> None:
-    """End pending or leased units whose result another table already holds (pages, vectors).
-
-    Args:
-        kept: What their rows say of it: columns' values.
-    """
-    which = (Unit.run_id == run_id, Unit.stage == stage.value, Unit.ordinal.in_(ordinals))
-    rows_changed(session, move_units(UnitState.DONE, *which, reused=True, **kept))
-
-
 def claim_units(
     session: Session,
     run_id: int,
@@ -207,26 +150,17 @@ def claim_units(
             COMMIT was not heard of can be repeated.
         suspects: Only units that have lost a lease, or only those that have not; None for both.
     """
-    mine = (Unit.run_id == run_id, Unit.stage == stage.value, Unit.ordinal.in_(ordinals))
-    wanted = [] if suspects is None else [Unit.lost_leases > 0 if suspects else Unit.lost_leases == 0]
-    free = (
-        select(Unit.id)
-        .where(*mine, Unit.state == UnitState.PENDING.value, *wanted)
-        .order_by(Unit.ordinal)
-        .with_for_update(skip_locked=True)
-        .cte("free")
-    )
-    expiry = func.now() + timedelta(seconds=lease_s)
-    rows_changed(
-        session,
-        move_units(
-            UnitState.LEASED, Unit.id == free.c.id, lease_token=token, lease_expires_at=expiry, leased_by=worker
-        ),
-    )
     rows = session.execute(
-        select(Unit.id, Unit.ordinal, Unit.lost_leases, Unit.calls, Unit.input_digest, Unit.rejected_by)
-        .where(*mine, Unit.state == UnitState.LEASED.value, Unit.lease_token == token)
-        .order_by(Unit.ordinal)
+        _CLAIM,
+        {
+            "run": run_id,
+            "of_stage": stage.value,
+            "ordinals": list(ordinals),
+            "suspects": suspects,
+            "token": token,
+            "worker": worker,
+            "lease": timedelta(seconds=lease_s),
+        },
     )
     return [
         Claimed(r.id, run_id, stage, r.ordinal, token, r.lost_leases, r.calls, r.input_digest, tuple(r.rejected_by))
@@ -234,9 +168,50 @@ def claim_units(
     ]
 
 
+def _claim() -> Select[Any]:
+    claimed = (Unit.id, Unit.ordinal, Unit.lost_leases, Unit.calls, Unit.input_digest, Unit.rejected_by)
+    slice_ = (
+        Unit.run_id == bindparam("run"),
+        Unit.stage == bindparam("of_stage"),
+        Unit.ordinal == any_(bindparam("ordinals", type_=ARRAY(Integer))),
+    )
+    is_suspect = Unit.lost_leases > 0
+    free = (
+        select(Unit.id)
+        .where(
+            *slice_,
+            Unit.state == in_state(UnitState.PENDING),
+            is_suspect == func.coalesce(bindparam("suspects", type_=Boolean), is_suspect),
+        )
+        .order_by(Unit.ordinal)
+        .with_for_update(skip_locked=True)
+        .cte("free")
+    )
+    token = bindparam("token", type_=Uuid)
+    taken = (
+        move_units(
+            UnitState.LEASED,
+            Unit.id == free.c.id,
+            lease_token=token,
+            lease_expires_at=func.now() + bindparam("lease", type_=Interval),
+            leased_by=bindparam("worker"),
+        )
+        .returning(*claimed)
+        .cte("taken")
+    )
+    # A statement does not see its own changes: these are of the time before.
+    taken_before = select(*claimed).where(*slice_, Unit.state == in_state(UnitState.LEASED), Unit.lease_token == token)
+    every = union_all(select(taken), taken_before).subquery()
+    return select(every).order_by(every.c.ordinal)
+
+
+# Built once, as the statements below: at a few milliseconds each, building them is most of what they cost a worker.
+_CLAIM = _claim()
+
+
 def still_held(session: Session, units: Sequence[Claimed]) -> set[int]:
     """The ids of those units whose leases are still ours."""
-    return set(session.scalars(select(Unit.id).where(or_(*[held_by(unit) for unit in units])))) if units else set()
+    return set(session.scalars(_STILL_HELD, _leases(units)))
 
 
 def renew_leases(session: Session, units: Sequence[Claimed], *, lease_s: float, hard_deadline_s: float) -> set[int]:
@@ -245,37 +220,85 @@ def renew_leases(session: Session, units: Sequence[Claimed], *, lease_s: float, 
     Returns:
         The ids of the units that are still held; the others were taken away.
     """
-    if not units:
-        return set()
-    held = or_(*[held_by(unit) for unit in units])
-    limit = Unit.leased_at + timedelta(seconds=hard_deadline_s)
-    return set(
-        session.scalars(
-            update(Unit)
-            .where(held)
-            .values(lease_expires_at=func.least(func.now() + timedelta(seconds=lease_s), limit))
-            .returning(Unit.id)
-            .execution_options(synchronize_session=False)
-        )
-    )
+    times = {"lease": timedelta(seconds=lease_s), "hard_deadline": timedelta(seconds=hard_deadline_s)}
+    return set(session.scalars(_RENEW, _leases(units) | times))
 
 
-def finish_unit(session: Session, unit: Claimed, result: Result) -> bool:
-    """End a unit well; False when the lease is no longer ours (the late answer is dropped)."""
-    return bool(
-        rows_changed(
-            session,
-            move_units(
-                UnitState.DONE,
-                held_by(unit),
-                output=result.output,
-                input_digest=func.coalesce(result.digest, Unit.input_digest),
-                answered_by=result.answered_by,
-                degraded=result.degraded,
-                calls=Unit.calls + result.calls,
-            ),
+def _leases(units: Sequence[Claimed]) -> dict[str, Any]:
+    return {"ids": [unit.id for unit in units], "tokens": [unit.token for unit in units]}
+
+
+_LEASE = (
+    func.unnest(bindparam("ids", type_=ARRAY(BigInteger)), bindparam("tokens", type_=ARRAY(Uuid)))
+    .table_valued(column("id", BigInteger), column("token", Uuid), name="lease")
+    .render_derived()
+)
+_STILL_HELD = select(Unit.id).where(
+    Unit.id == _LEASE.c.id, Unit.lease_token == _LEASE.c.token, Unit.state == in_state(UnitState.LEASED)
+)
+_RENEW = (
+    update(Base.metadata.tables[Unit.__tablename__])
+    .where(Unit.id == _LEASE.c.id, Unit.lease_token == _LEASE.c.token, Unit.state == in_state(UnitState.LEASED))
+    .values(
+        lease_expires_at=func.least(
+            func.now() + bindparam("lease", type_=Interval),
+            Unit.leased_at + bindparam("hard_deadline", type_=Interval),
         )
     )
+    .returning(Unit.id)
+)
+
+
+def finish_units(session: Session, ended: Sequence[tuple[Claimed, Result]]) -> set[int]:
+    """End units well.
+
+    Returns:
+        The ids of those that ended; the leases of the others are no longer ours (their late answers are dropped).
+    """
+    results = [result for _, result in ended]
+    rows = {
+        "outputs": [result.output for result in results],
+        "digests": [result.digest for result in results],
+        "answered_by": [result.answered_by for result in results],
+        "degraded": [result.degraded for result in results],
+        "calls": [result.calls for result in results],
+    }
+    return set(session.scalars(_FINISH, _leases([unit for unit, _ in ended]) | rows))
+
+
+_RESULT = (
+    func.unnest(
+        bindparam("ids", type_=ARRAY(BigInteger)),
+        bindparam("tokens", type_=ARRAY(Uuid)),
+        bindparam("outputs", type_=ARRAY(JSONB(none_as_null=True))),
+        bindparam("digests", type_=ARRAY(Text)),
+        bindparam("answered_by", type_=ARRAY(Text)),
+        bindparam("degraded", type_=ARRAY(Boolean)),
+        bindparam("calls", type_=ARRAY(Integer)),
+    )
+    .table_valued(
+        column("id", BigInteger),
+        column("token", Uuid),
+        column("output", JSONB),
+        column("digest", Text),
+        column("answered_by", Text),
+        column("degraded", Boolean),
+        column("calls", Integer),
+        name="result",
+    )
+    .render_derived()
+)
+_FINISH = move_units(
+    UnitState.DONE,
+    Unit.id == _RESULT.c.id,
+    Unit.lease_token == _RESULT.c.token,
+    Unit.state == in_state(UnitState.LEASED),
+    output=_RESULT.c.output,
+    input_digest=func.coalesce(_RESULT.c.digest, Unit.input_digest),
+    answered_by=_RESULT.c.answered_by,
+    degraded=_RESULT.c.degraded,
+    calls=Unit.calls + _RESULT.c.calls,
+).returning(Unit.id)
 
 
 def fail_unit(session: Session, unit: Claimed, failure: Failure, calls: int = 0) -> bool:

@@ -17,11 +17,11 @@ from pipeline.domain.document import Limits
 from pipeline.domain.run import RunState
 from pipeline.domain.unit import Stage
 from pipeline.endings import Endings, SliceReport, UnitPolicy
+from pipeline.store.chunks import NewVector
 from pipeline.store.patience import Patience
 from pipeline.store.runs import lock_running
 from pipeline.store.units import Claimed, Result, claim_units
 from pipeline.work import Done, Models, Workshop
-from pipeline.work import _Vector as Vector
 from tests.integration.ledger.harness import DIM, Harness
 
 _TIMES = 500
@@ -105,7 +105,7 @@ def test_two_last_vectors_publish_once(harness: Harness, runs: list[int]) -> Non
     vector = [1.0] + [0.0] * (DIM - 1)
 
     def found(unit: Claimed) -> Done:
-        return Done(Result(calls=1), Vector(chunks[unit.run_id, unit.ordinal], f"{unit.id}", vector))
+        return Done(Result(calls=1), NewVector(chunks[unit.run_id, unit.ordinal], f"{unit.id}", vector))
 
     finishers = both_end(harness, runs, Stage.EMBED, found)
     published = Counter(run for finisher in finishers for run in finisher.published)

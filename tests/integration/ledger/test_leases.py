@@ -20,7 +20,7 @@ from pipeline.domain.unit import Stage, UnitState
 from pipeline.reconcile import Reconciled, ReconcilePolicy, reconcile, take_back
 from pipeline.store.runs import cancel_active_runs, lock_run, lock_running
 from pipeline.store.schema import Attempt, Run, Unit
-from pipeline.store.units import Claimed, Result, claim_units, finish_unit, renew_leases, seconds_from_now
+from pipeline.store.units import Claimed, Result, claim_units, finish_units, renew_leases, seconds_from_now
 from tests.integration.ledger.harness import Harness, exhausted
 
 
@@ -72,9 +72,9 @@ def test_a_late_answer_of_an_expired_lease_is_dropped(harness: Harness, run_id: 
     assert new.lost_leases == 1
     with harness.sessions.begin() as session:
         lock_run(session, run_id)
-        assert not finish_unit(session, old, Result())
+        assert not finish_units(session, [(old, Result())])
         assert renew_leases(session, [old, new], lease_s=30, hard_deadline_s=3600) == {new.id}
-        assert finish_unit(session, new, Result())
+        assert finish_units(session, [(new, Result())]) == {new.id}
 
 
 def test_a_lease_is_never_renewed_past_its_hard_deadline(harness: Harness, run_id: int) -> None:
@@ -135,7 +135,7 @@ def test_a_cancelled_run_drops_the_answer_that_comes_after(harness: Harness, run
     with harness.sessions.begin() as session:
         assert cancel_active_runs(session, Run.id == run_id, "by hand") == [run_id]
     with harness.sessions.begin() as session:
-        assert not finish_unit(session, unit, Result())
+        assert not finish_units(session, [(unit, Result())])
     assert harness.run(run_id).state == RunState.CANCELLED
     assert claim(harness, run_id, Stage.PARSE, [0]) == []
 
@@ -366,7 +366,7 @@ def test_a_known_result_does_not_take_a_unit_from_the_worker_that_is_paying_for_
     harness.watch.rooms[Stage.FORMAT] = ChainRoom(0, None)
     harness.ingest().run_slice(run_id, Stage.FORMAT, [1])
     with harness.sessions.begin() as session:
-        assert finish_unit(session, paying, Result({"markdown": "paid for"}))
+        assert finish_units(session, [(paying, Result({"markdown": "paid for"}))])
 
 
 def test_a_deadlock_at_the_end_of_a_unit_does_not_lose_its_result(harness: Harness, note: Path) -> None:

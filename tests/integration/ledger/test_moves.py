@@ -17,6 +17,7 @@ from pipeline.publish import publish
 from pipeline.store.losses import lose_lease, lose_leases, release_leases
 from pipeline.store.moves import move_units, rows_changed
 from pipeline.store.parked import park_pending, park_unit, wake_parked
+from pipeline.store.reuse import mark_reused, reuse_units
 from pipeline.store.runs import cancel_active_runs, give_up_parked, lock_run, lock_running, move_run, park_run
 from pipeline.store.schema import Document, Run, Unit
 from pipeline.store.session import Session, Sessions
@@ -25,10 +26,8 @@ from pipeline.store.units import (
     Result,
     claim_units,
     fail_unit,
-    finish_unit,
+    finish_units,
     give_back,
-    mark_reused,
-    reuse_units,
     seconds_from_now,
 )
 from tests.integration.seed import Seed
@@ -149,15 +148,15 @@ def _claim(session: Session, ledger: Ledger) -> object:
     return claim_units(session, ledger.run_id, Stage.FORMAT, [1], token=UUID(int=3), worker="new", lease_s=30)
 
 
-def _reuse(held: list[int], session: Session, ledger: Ledger) -> object:
-    return reuse_units(session, ledger.locked(session), Stage.FORMAT, held)
+def _reuse(session: Session, ledger: Ledger, ordinals: list[int] | None = None, *, held: bool = False) -> object:
+    return reuse_units(session, ledger.locked(session), Stage.FORMAT, ordinals, held=held)
 
 
 LEASED, PENDING, PARKED = {UnitState.LEASED}, {UnitState.PENDING}, {UnitState.PARKED}
 UNIT_ACTS: dict[str, tuple[UnitState, set[UnitState], UnitAct]] = {
     "claim": (UnitState.LEASED, PENDING, _claim),
-    "finish": (UnitState.DONE, LEASED, lambda s, it: finish_unit(s, it.claimed(), Result({"markdown": "new"}))),
-    "finish, stale": (UnitState.DONE, set(), lambda s, it: finish_unit(s, it.claimed(STALE), Result())),
+    "finish": (UnitState.DONE, LEASED, lambda s, it: finish_units(s, [(it.claimed(), Result({"markdown": "new"}))])),
+    "finish, stale": (UnitState.DONE, set(), lambda s, it: finish_units(s, [(it.claimed(STALE), Result())])),
     "fail": (UnitState.FAILED, LEASED, lambda s, it: fail_unit(s, it.claimed(), Failure("corrupt", "no"))),
     "fail, stale": (UnitState.FAILED, set(), lambda s, it: fail_unit(s, it.claimed(STALE), Failure("corrupt", "no"))),
     "give back": (UnitState.PENDING, LEASED, lambda s, it: give_back(s, [it.claimed()])),
@@ -179,8 +178,10 @@ UNIT_ACTS: dict[str, tuple[UnitState, set[UnitState], UnitAct]] = {
     "park, stale": (UnitState.PARKED, set(), lambda s, it: park_unit(s, it.claimed(STALE), None)),
     "park the slice": (UnitState.PARKED, PENDING, lambda s, it: park_pending(s, it.run_id, Stage.FORMAT, [1], None)),
     "wake": (UnitState.PENDING, PARKED, lambda s, it: wake_parked(s, it.run_id, Stage.FORMAT, 9)),
-    "reuse": (UnitState.DONE, PENDING, partial(_reuse, [])),
-    "reuse, held": (UnitState.DONE, PENDING | LEASED, partial(_reuse, [1])),
+    "reuse": (UnitState.DONE, PENDING, _reuse),
+    "reuse, these": (UnitState.DONE, PENDING, partial(_reuse, ordinals=[1])),
+    "reuse, others": (UnitState.DONE, set(), partial(_reuse, ordinals=[2], held=True)),
+    "reuse, held": (UnitState.DONE, PENDING | LEASED, partial(_reuse, ordinals=[1], held=True)),
     "mark reused": (UnitState.DONE, PENDING | LEASED, lambda s, it: mark_reused(s, it.run_id, Stage.FORMAT, [1])),
 }
 

@@ -4,8 +4,9 @@ from sqlalchemy import func, select
 
 from pipeline.domain.document import Chunk, Cues
 from pipeline.domain.text import safe_text
-from pipeline.store.chunks import insert_chunks, set_cues, vector_source
+from pipeline.store.chunks import insert_chunks, set_cues
 from pipeline.store.pages import first_failed_page
+from pipeline.store.reuse import vector_source
 from pipeline.store.schema import ChunkRow, Embedding, EmbeddingSpace, Run, Unit
 from pipeline.store.session import Sessions
 from pipeline.store.text import tsv_of
@@ -34,7 +35,7 @@ def test_running_lines_and_cues_are_indexed_beside_a_chunks_text(sessions: Sessi
     chunk = Chunk(1, "High water.", ("Tides",), 1, 1, 3, aside=("Harbour Council",))
     with sessions.begin() as session:
         insert_chunks(session, session.get_one(Run, run_id), [chunk])
-        set_cues(session, run_id, 1, Cues("Where it stands.", ("ebb",), ("When is it high?",)))
+        set_cues(session, run_id, {1: Cues("Where it stands.", ("ebb",), ("When is it high?",))})
     with sessions() as session:
         (row,) = session.scalars(select(ChunkRow))
         assert (row.context, row.keywords, row.questions) == ("Where it stands.", ["ebb"], ["When is it high?"])

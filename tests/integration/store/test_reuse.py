@@ -5,9 +5,9 @@ from __future__ import annotations
 from sqlalchemy import text, update
 
 from pipeline.domain.unit import Stage
+from pipeline.store.reuse import reuse_units
 from pipeline.store.schema import Run, Unit
 from pipeline.store.session import Sessions
-from pipeline.store.units import reuse_units
 from tests.integration.seed import Seed
 
 _UNITS = 300

@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import pypdfium2
@@ -47,6 +48,8 @@ class Drawn:
 
 def look(page: pypdfium2.PdfPage, width_pt: float, height_pt: float) -> Drawn:
     """Look through a page's objects."""
+    if _is_text_alone(page.raw):
+        return Drawn(anything=False, image_share=0.0, hidden_text=0.0, has_figures=False)
     area = max(width_pt * height_pt, 1.0)
     images: list[Box] = []
     strokes: list[Box] = []
@@ -69,6 +72,13 @@ def look(page: pypdfium2.PdfPage, width_pt: float, height_pt: float) -> Drawn:
     shares = [_area(box) / area for box in images if _is_seen(box)]
     figure = any(share >= _FIGURE_SHARE for share in shares) or _is_figure(strokes, area)
     return Drawn(anything, min(1.0, sum(shares)), hidden / texts if texts else 0.0, figure)
+
+
+def _is_text_alone(page: Any) -> bool:
+    """Whether a page draws nothing but text, as most do: that needs no look at each object."""
+    count = min(pdfium.FPDFPage_CountObjects(page), _MAX_OBJECTS)
+    items = map(pdfium.FPDFPage_GetObject, repeat(page), range(count))
+    return all(kind == pdfium.FPDF_PAGEOBJ_TEXT for kind in map(pdfium.FPDFPageObj_GetType, items))
 
 
 def _shows_through(page: pypdfium2.PdfPage, image: Any) -> bool:

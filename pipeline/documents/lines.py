@@ -125,11 +125,12 @@ def _over_two(rows: Sequence[Row]) -> Callable[[Piece], bool]:
 
 
 def _starts_paragraph(above: Row, row: Row) -> bool:
-    height = max(above.height, row.height, 1.0)
+    higher, own = above.height, row.height
+    height = max(higher, own, 1.0)
     gap = row.y0 - above.y1
-    if gap > _PARAGRAPH_GAP * min(above.height, row.height):
+    if gap > _PARAGRAPH_GAP * min(higher, own):
         return True
-    if abs(above.height - row.height) > _SIZE_CHANGE * height and len(above.pieces) == len(row.pieces) == 1:
+    if abs(higher - own) > _SIZE_CHANGE * height and len(above.pieces) == len(row.pieces) == 1:
         return True
     # Back up the page: a column or a box begins; a sentence may well run on into it.
     return gap < -1.5 * height and above.pieces[-1].text[-1:] in ".!?:;。！？："
@@ -140,7 +141,7 @@ def heading_of(rows: Sequence[Row]) -> str | None:
 
     A page of a few rows has no usual size: where they are all alike, the first one stands for it.
     """
-    usual = median(row.height for row in rows)
+    usual = median([row.height for row in rows])
     top = [row for row in rows[:12] if len(row.pieces) == 1 and sum(map(str.isalpha, row.pieces[0].text)) >= 3]
     if not top:
         return None

@@ -53,11 +53,10 @@ def _is_disordered(pieces: Sequence[Piece]) -> bool:
     """Whether the stream's order is not one for reading: it goes back up the page without going to a next column."""
     back = across = 0
     for one, other in pairwise(pieces):
-        rises = one.y0 - other.y1 > 0.5 * max(one.height, other.height)
-        if rises and other.x0 < one.x1:
+        if other.x0 < one.x1 and one.y0 - other.y1 > 0.5 * max(one.height, other.height):
             back += 1
         # Long texts side by side are the columns of a page that was written line by line across them.
-        if share_row(one, other) and min(len(one.text), len(other.text)) >= _LONG_CELL:
+        if len(one.text) >= _LONG_CELL and len(other.text) >= _LONG_CELL and share_row(one, other):
             across += 1
     return (back > 3 and back > 0.06 * len(pieces)) or (across > 5 and across > 0.3 * len(pieces) / 2)
 

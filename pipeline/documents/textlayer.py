@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import ctypes
 import re
-import struct
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import accumulate, repeat
 from math import cos, sin
-from typing import Any
+from operator import or_
+from typing import Any, NamedTuple
 
 import pypdfium2.raw as pdfium
 
 from pipeline.documents.lines import as_rows, heading_of, write
 from pipeline.documents.order import in_reading_order
-from pipeline.documents.pieces import CELL_GAP, LineBuilder, Piece, adjoins, overlap
+from pipeline.documents.pieces import CELL_GAP, Piece, adjoins, overlap, pieces_of_line
 
 __all__ = ["Layer", "read_layer"]
 
@@ -28,6 +29,7 @@ _MAX_CHARS = 400_000
 _NO_MEANING = re.compile("[\x00\x01\x03-\x1f\ufffd-\uffff\ue000-\uf8ff]")
 _INVISIBLE = frozenset({pdfium.FPDF_TEXTRENDERMODE_INVISIBLE, pdfium.FPDF_TEXTRENDERMODE_CLIP})
 _WHITE = 250
+_SEEN, _UNSEEN, _IN_WHITE = "seen", "unseen", "white"
 _HYPHEN = "\x02"
 _NO_CHARACTER = "\ufffe"
 # Every TeX font without a character map puts its "ff" there; one character stays one, so that indices agree.
@@ -92,8 +94,7 @@ def read_layer(textpage: Any, height_pt: float) -> Layer:
         return _NOTHING
     solid = _sample(text, min(_SAMPLES, chars))
     angle = _main_angle(textpage, solid)
-    lines = [_line(textpage, text, match.span(), angle, height_pt) for match in _LINE.finditer(text)]
-    pieces = [piece for line in lines for piece in line]
+    pieces = [piece for line in _lines(textpage, text, angle, height_pt) for piece in line]
     rows = as_rows(in_reading_order(pieces))
     invisible, white = _unseen_shares(textpage, solid)
     return Layer(
@@ -102,7 +103,7 @@ def read_layer(textpage: Any, height_pt: float) -> Layer:
         chars=chars,
         invisible=invisible,
         white=white,
-        unmapped=sum(_is_unmapped(textpage, index, text[index]) for index in solid) / len(solid),
+        unmapped=_unmapped_share(textpage, text, solid),
     )
 
 
@@ -149,8 +150,9 @@ def _sample(text: str, size: int) -> Sequence[int]:
 def _main_angle(textpage: Any, solid: Sequence[int]) -> float:
     """The direction most text runs in, in radians; 0 for the usual."""
     votes: dict[float, int] = {}
-    for index in solid[:: max(1, len(solid) // _ANGLES)]:
-        angle = round(pdfium.FPDFText_GetCharAngle(textpage, index), 2)
+    some = solid[:: max(1, len(solid) // _ANGLES)]
+    for one in map(_ANGLE_OF, repeat(_address(textpage)), some):
+        angle = round(one, 2)
         votes[angle] = votes.get(angle, 0) + 1
     return max(votes, key=lambda angle: votes[angle])
 
@@ -159,29 +161,99 @@ def _unseen_shares(textpage: Any, solid: Sequence[int]) -> tuple[float, float]:
     """The shares of characters that are drawn invisibly, and in white."""
     # Such text comes by the page or by the block: a third of the sample tells it as well.
     some = solid[::3]
-    invisible = white = 0
-    for index in some:
-        mode = pdfium.FPDFTextObj_GetTextRenderMode(pdfium.FPDFText_GetTextObject(textpage, index))
-        pdfium.FPDFText_GetFillColor(textpage, index, *_COLOUR_REFS)
-        red, green, blue, alpha = (part.value for part in _COLOUR)
-        if mode in _INVISIBLE or (mode == pdfium.FPDF_TEXTRENDERMODE_FILL and alpha == 0):
-            invisible += 1
-        elif mode == pdfium.FPDF_TEXTRENDERMODE_FILL and min(red, green, blue) >= _WHITE:
-            white += 1
-    return invisible / len(some), white / len(some)
+    address = _address(textpage)
+    drawn = list(map(_OBJECT_OF, repeat(address), some))
+    # What is drawn at once is drawn in one way: a page has far fewer objects than characters.
+    ways = {item: _way(address, index, item) for item, index in zip(drawn, some, strict=True)}
+    of_some = [ways[item] for item in drawn]
+    return of_some.count(_UNSEEN) / len(some), of_some.count(_IN_WHITE) / len(some)
 
 
-def _is_unmapped(textpage: Any, index: int, char: str) -> bool:
-    if _NO_MEANING.match(char):
-        return True
-    return bool(pdfium.FPDFText_HasUnicodeMapError(textpage, index) == 1)
+def _way(address: ctypes.c_void_p, index: int, item: int | None) -> str:
+    """How a character is drawn."""
+    mode = _MODE_OF(ctypes.c_void_p(item))
+    _COLOUR_OF(address, index, *_COLOUR_PLACES)
+    red, green, blue, alpha = _COLOUR
+    if mode in _INVISIBLE or (mode == pdfium.FPDF_TEXTRENDERMODE_FILL and alpha == 0):
+        return _UNSEEN
+    return _IN_WHITE if mode == pdfium.FPDF_TEXTRENDERMODE_FILL and min(red, green, blue) >= _WHITE else _SEEN
+
+
+def _unmapped_share(textpage: Any, text: str, solid: Sequence[int]) -> float:
+    known = [_NO_MEANING.match(text[index]) is not None for index in solid] if _NO_MEANING.search(text) else []
+    errors = [error == 1 for error in map(_IS_UNMAPPED, repeat(_address(textpage)), solid)]
+    unmapped: list[bool] = list(map(or_, known, errors)) if known else errors
+    return sum(unmapped) / len(solid)
+
+
+def _lines(textpage: Any, text: str, angle: float, height_pt: float) -> Iterator[list[Piece]]:
+    """The pieces of each of pdfium's lines."""
+    lines = [words for match in _LINE.finditer(text) if (words := _Words.of(match))]
+    own_angles = map(_ANGLE_OF, repeat(_address(textpage)), [words.starts[0] for words in lines])
+    special = _RIGHT_TO_LEFT.search(text) is not None or _CURRENCY.search(text) is not None
+    plain = [
+        not angle and abs(own) < _TILT and not (special and words.are_special(text))
+        for words, own in zip(lines, own_angles, strict=True)
+    ]
+    sides = _boxes(textpage, [words for words, is_plain in zip(lines, plain, strict=True) if is_plain])
+    lefts, tops, rights, bottoms = (sides[side::4] for side in range(4))
+    rewritten = _REWRITTEN.search(text) is not None
+    at = 0
+    for words, is_plain in zip(lines, plain, strict=True):
+        if not is_plain:
+            yield _line(textpage, text, (words.starts[0], words.lasts[-1] + 1), angle, height_pt)
+            continue
+        end = at + 2 * len(words.written)
+        written = [_spelled(word) for word in words.written] if rewritten else words.written
+        yield pieces_of_line(written, lefts[at:end], tops[at:end], rights[at:end], bottoms[at:end], height_pt)
+        at = end
+
+
+class _Words(NamedTuple):
+    """A line's words, and the indices of their first and last characters; at least one."""
+
+    written: list[str]
+    starts: list[int]
+    lasts: list[int]
+
+    @classmethod
+    def of(cls, match: re.Match[str]) -> _Words | None:
+        line = match.group()
+        words = line.split()
+        if not words:
+            return None
+        head = line.lstrip()
+        sizes = [len(word) + 1 for word in words]
+        if _HYPHEN not in line and sum(sizes) - 1 == len(head.rstrip()):
+            # One space between any two, so that their places add up.
+            begins = list(accumulate(sizes, initial=match.start() + len(line) - len(head)))
+            return cls(words, begins[:-1], [after - 2 for after in begins[1:]])
+        found = list(_WORD.finditer(match.string, *match.span()))
+        return cls([one.group() for one in found], [one.start() for one in found], [one.end() - 1 for one in found])
+
+    def are_special(self, text: str) -> bool:
+        """Whether they can't be told apart by the boxes of their ends alone."""
+        start, end = self.starts[0], self.lasts[-1] + 1
+        return _RIGHT_TO_LEFT.search(text, start, end) is not None or _CURRENCY.search(text, start, end) is not None
+
+
+def _boxes(textpage: Any, lines: Sequence[_Words]) -> list[float]:
+    """Left, top, right and bottom of the first and the last character of each word, all of a page's in one go."""
+    ends = [0] * (2 * sum(len(words.starts) for words in lines))
+    ends[0::2] = [start for words in lines for start in words.starts]
+    ends[1::2] = [last for words in lines for last in words.lasts]
+    address = _address(textpage)
+    sides: list[float] = []
+    for at in range(0, len(ends), len(_BOX_PLACES)):
+        some = ends[at : at + len(_BOX_PLACES)]
+        deque(map(_BOX_OF, repeat(address), some, _BOX_PLACES), maxlen=0)
+        sides += _BOXES[: 4 * len(some)].tolist()
+    return sides
 
 
 def _line(textpage: Any, text: str, span: tuple[int, int], angle: float, height_pt: float) -> list[Piece]:
-    first = _WORD.search(text, *span)
-    if first is None:
-        return []
-    own = pdfium.FPDFText_GetCharAngle(textpage, first.start())
+    """The pieces of a line, by the boxes of each word."""
+    own = pdfium.FPDFText_GetCharAngle(textpage, span[0])
     if abs(own - angle) < _TILT:
         return _pieces(textpage, text, span, angle, height_pt)
     # A stamp up the margin: one piece, whatever the gaps.
@@ -194,8 +266,6 @@ def _line(textpage: Any, text: str, span: tuple[int, int], angle: float, height_
 def _pieces(textpage: Any, text: str, span: tuple[int, int], angle: float, height_pt: float) -> list[Piece]:
     """Cut one of pdfium's lines at its wide gaps."""
     mixed = _RIGHT_TO_LEFT.search(text, *span) is not None
-    if not angle and not mixed and not _CURRENCY.search(text, *span):
-        return _plain_pieces(textpage, text, span, height_pt)
     words = [_word(textpage, match, angle, height_pt, every_box=mixed) for match in _WORD.finditer(text, *span)]
     signs = _leading_signs(words)
     pieces: list[Piece] = []
@@ -208,33 +278,6 @@ def _pieces(textpage: Any, text: str, span: tuple[int, int], angle: float, heigh
         else:
             pieces.append(word)
     return pieces
-
-
-def _plain_pieces(textpage: Any, text: str, span: tuple[int, int], height_pt: float) -> list[Piece]:
-    """What ``_pieces`` gives for nearly every line, without making a piece of each word first."""
-    line = LineBuilder()
-    rewritten = _REWRITTEN.search(text, *span) is not None
-    box_of, unpacked, to = _BOX_OF, _UNPACKED, _BOX_ADDRESS
-    address = ctypes.cast(textpage, ctypes.c_void_p).value
-    for match in _WORD.finditer(text, *span):
-        start, end = match.span()
-        box_of(address, start, to)
-        left, top, right, bottom = unpacked(_BOX)
-        if end - start > 1:
-            box_of(address, end - 1, to)
-            last_left, last_top, last_right, last_bottom = unpacked(_BOX)
-            # Written out: this runs for every word.
-            if last_left < left:
-                left = last_left
-            if last_bottom < bottom:
-                bottom = last_bottom
-            if last_right > right:
-                right = last_right
-            if last_top > top:
-                top = last_top
-        word = match.group()
-        line.add(_spelled(word) if rewritten else word, left, height_pt - top, right, height_pt - bottom)
-    return line.pieces()
 
 
 def _leading_signs(words: Sequence[Piece]) -> frozenset[int]:
@@ -280,21 +323,41 @@ def _spelled(word: str) -> str:
     return word
 
 
-_COLOUR = tuple(ctypes.c_uint() for _ in range(4))
-_COLOUR_REFS = tuple(map(ctypes.byref, _COLOUR))
+def _bound(function: Any, result: Any) -> Any:
+    """A function of pdfium's that is called for every word, without checks and conversions that take longer than it.
 
-# One for all calls: the child has one thread, and making them costs more than filling them. The function is bound once
-# more, without the checks and conversions of the other, which take longer than it does.
-_BOX = memoryview(bytearray(16))
-_UNPACKED = struct.Struct("4f").unpack_from
-_BOX_ADDRESS = ctypes.addressof(ctypes.c_char.from_buffer(_BOX))
-_BOX_OF = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)(
-    ctypes.cast(pdfium.FPDFText_GetLooseCharBox, ctypes.c_void_p).value or 0
-)
+    It need not let go of the interpreter either: the child has one thread. As no arguments are declared, an address
+    must be a ``c_void_p``.
+    """
+    return ctypes.PYFUNCTYPE(result)(ctypes.cast(function, ctypes.c_void_p).value or 0)
+
+
+_BOX_OF = _bound(pdfium.FPDFText_GetLooseCharBox, ctypes.c_int)
+_ANGLE_OF = _bound(pdfium.FPDFText_GetCharAngle, ctypes.c_float)
+_OBJECT_OF = _bound(pdfium.FPDFText_GetTextObject, ctypes.c_void_p)
+_IS_UNMAPPED = _bound(pdfium.FPDFText_HasUnicodeMapError, ctypes.c_int)
+_MODE_OF = _bound(pdfium.FPDFTextObj_GetTextRenderMode, ctypes.c_int)
+_COLOUR_OF = _bound(pdfium.FPDFText_GetFillColor, ctypes.c_int)
+
+
+def _places(room: memoryview[Any], size_bytes: int) -> list[ctypes.c_void_p]:
+    start = ctypes.addressof(ctypes.c_char.from_buffer(room))
+    return [ctypes.c_void_p(start + at) for at in range(0, room.nbytes, size_bytes)]
+
+
+# Room for the boxes of a page and for a colour, made once for the same reason.
+_BOXES = memoryview(bytearray(16 * 2048)).cast("f")
+_BOX_PLACES = _places(_BOXES, 16)
+_COLOUR = memoryview(bytearray(16)).cast("I")
+_COLOUR_PLACES = _places(_COLOUR, 4)
+
+
+def _address(textpage: Any) -> ctypes.c_void_p:
+    return ctypes.cast(textpage, ctypes.c_void_p)
 
 
 def _box(textpage: Any, index: int) -> tuple[float, float, float, float]:
     """Left, bottom, right and top of a character."""
-    _BOX_OF(ctypes.cast(textpage, ctypes.c_void_p).value, index, _BOX_ADDRESS)
-    left, top, right, bottom = _UNPACKED(_BOX)
+    _BOX_OF(_address(textpage), index, _BOX_PLACES[0])
+    left, top, right, bottom = _BOXES[:4]
     return left, bottom, right, top

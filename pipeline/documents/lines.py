@@ -56,6 +56,8 @@ def write(rows: Sequence[Row]) -> str:
 
 def _table_end(rows: Sequence[Row], start: int) -> int:
     """Where the table that begins at ``start`` ends: rows of at least two cells, evenly spaced."""
+    if len(rows[start].pieces) < 2:
+        return start
     end = start
     while end < len(rows) and len(rows[end].pieces) >= 2:
         if end > start:
@@ -126,11 +128,12 @@ def _over_two(rows: Sequence[Row]) -> Callable[[Piece], bool]:
 
 def _starts_paragraph(above: Row, row: Row) -> bool:
     higher, own = above.height, row.height
-    height = max(higher, own, 1.0)
+    smaller, larger = (own, higher) if own < higher else (higher, own)
     gap = row.y0 - above.y1
-    if gap > _PARAGRAPH_GAP * min(higher, own):
+    if gap > _PARAGRAPH_GAP * smaller:
         return True
-    if abs(higher - own) > _SIZE_CHANGE * height and len(above.pieces) == len(row.pieces) == 1:
+    height = larger if larger > 1.0 else 1.0
+    if larger - smaller > _SIZE_CHANGE * height and len(above.pieces) == len(row.pieces) == 1:
         return True
     # Back up the page: a column or a box begins; a sentence may well run on into it.
     return gap < -1.5 * height and above.pieces[-1].text[-1:] in ".!?:;。！？："

@@ -78,6 +78,8 @@ class Row:
 
     @property
     def height(self) -> float:
+        if len(self.pieces) == 1:
+            return self.pieces[0].y1 - self.pieces[0].y0
         return max([piece.y1 - piece.y0 for piece in self.pieces])
 
 

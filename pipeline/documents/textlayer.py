@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, repeat
 from math import cos, sin
-from operator import or_
 from typing import Any, NamedTuple
 
 import pypdfium2.raw as pdfium
@@ -180,10 +179,11 @@ def _way(address: ctypes.c_void_p, index: int, item: int | None) -> str:
 
 
 def _unmapped_share(textpage: Any, text: str, solid: Sequence[int]) -> float:
-    known = [_NO_MEANING.match(text[index]) is not None for index in solid] if _NO_MEANING.search(text) else []
-    errors = [error == 1 for error in map(_IS_UNMAPPED, repeat(_address(textpage)), solid)]
-    unmapped: list[bool] = list(map(or_, known, errors)) if known else errors
-    return sum(unmapped) / len(solid)
+    errors: list[int] = list(map(_IS_UNMAPPED, repeat(_address(textpage)), solid))
+    if not _NO_MEANING.search(text):
+        return errors.count(1) / len(solid)
+    known = [_NO_MEANING.match(text[index]) is not None for index in solid]
+    return sum(meaningless or error == 1 for meaningless, error in zip(known, errors, strict=True)) / len(solid)
 
 
 def _lines(textpage: Any, text: str, angle: float, height_pt: float) -> Iterator[list[Piece]]:

@@ -54,14 +54,19 @@ HELD_UP_S = 2.0
 """A timer that fires later than this past its time says that *we* were stopped (a frozen process, a blocked loop)."""
 
 
+_LAST_LOOKS = 20
+"""Turns of the event loop in which an answer that lies in the socket gets from there to the reader; a handful do."""
+
+
 class Watchdog:
     """One timer for a whole try: it is not moved for each token, it looks back when it fires.
 
     When content came since it was armed, it arms itself for the remainder; else it cancels the task that waits for
     the upstream, and leaving the ``with`` block turns that cancellation into an ``UpstreamFailure``.
 
-    When the timer itself fires late, this process was held up: what came meanwhile lies unread in the socket, so it
-    gets a moment to be read, and ``held_up`` says that the try proves nothing about its target.
+    Before a silence counts, what lies in the socket already is read: of a loop that was busy, or a process that was
+    stopped, the timers are served first. When the timer fires later than ``HELD_UP_S``, this process was held up: there
+    is a moment more to read, and ``held_up`` says that the try proves nothing about its target.
 
     Args:
         first_content_s: From now to the first content; for an answer that is not streamed, to its end.
@@ -86,6 +91,7 @@ class Watchdog:
         self._watching = True
         self._expired = False
         self._was_late = False
+        self._looks_left = _LAST_LOOKS
 
     @property
     def held_up(self) -> bool:
@@ -126,10 +132,14 @@ class Watchdog:
         now = self._loop.time()
         due = self._last + self._limit_s if self._watching else now + self._limit_s
         if now < due:
+            self._looks_left = _LAST_LOOKS
             self._timer = self._loop.call_at(due, self._fire)
         elif self._late_s() > HELD_UP_S:
             self._was_late = True
             self._timer = self._loop.call_at(now + HELD_UP_S, self._fire)
+        elif self._looks_left:
+            self._looks_left -= 1
+            self._timer = self._loop.call_at(now, self._fire)
         else:
             self._expired = True
             self._task.cancel()

@@ -355,11 +355,12 @@ class Chaos:
 
     def _kill(self, slot: _Slot, what: str) -> bool:
         program = slot.program
-        self._note(program)
         slot.ended_by_us = True
         family = descendants_of(program.pid)
         program.process.kill()
         program.process.wait(10)
+        # Looked at afterwards: what it sent until its last moment counts as open.
+        self._note(program)
         host = program.name.partition("@")[2]
         for child in family:
             assert child.wait_gone(10), f"child {child.pid} of {program.name} outlives it"
@@ -383,9 +384,10 @@ class Chaos:
         slot = self._pick_worker()
         if slot is None:
             return False
-        self._note(slot.program)
         slot.frozen = True
         slot.program.freeze()
+        # Looked at afterwards: what it sent until its last moment counts as open.
+        self._note(slot.program)
 
         def thaw() -> None:
             # What it had in hand when it was frozen, it has in hand still.

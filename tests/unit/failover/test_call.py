@@ -222,6 +222,16 @@ async def test_a_process_that_was_frozen_reads_what_has_come_meanwhile() -> None
 
 @virtual
 @pytest.mark.parametrize("stream", [True, False])
+async def test_an_answer_that_came_in_time_is_read_however_late_the_process_gets_to_it(stream: bool) -> None:
+    world = World()
+    world.upstream.scripts["a"] = [[7.5, *GOOD]]
+    freeze(at_s=7.0, for_s=1.5)
+    answer = await ask(world, stream=stream)
+    assert (answer.target, world.upstream.called) == (A.key, ["a"])
+
+
+@virtual
+@pytest.mark.parametrize("stream", [True, False])
 async def test_a_process_that_was_frozen_holds_its_own_silence_against_nobody(stream: bool) -> None:
     world = World()
     world.upstream.scripts["a"] = [*HANG]

@@ -20,13 +20,12 @@ from uuid import uuid4
 from pipeline.adapters.watch import ChainRoom
 from pipeline.advance import reuse_known, settle, take_over_parse
 from pipeline.domain.errors import PermitWaitExceeded, ServiceUnavailable, TidegateError
-from pipeline.domain.run import ENDED_RUN_STATES, RunState
+from pipeline.domain.run import RunState
 from pipeline.domain.unit import MODEL_STAGES, Stage
 from pipeline.endings import Endings, Events, SliceReport, UnitPolicy, moment
 from pipeline.store.parked import park_pending
 from pipeline.store.patience import Patience
-from pipeline.store.runs import lock_run, lock_running, make_due
-from pipeline.store.schema import Collection, Run
+from pipeline.store.runs import asker, lock_run, lock_running, make_due
 from pipeline.store.session import Session, Sessions, transact
 from pipeline.store.units import Claimed, claim_units, renew_leases, still_held
 from pipeline.work import Done, Job, Workshop, work_of
@@ -177,11 +176,8 @@ class Ingest:
     def _asks(self, run_id: int, stage: Stage) -> _Asks | None:
         """None when the run has ended."""
         with self.sessions() as session:
-            run = session.get(Run, run_id)
-            if run is None or run.state in ENDED_RUN_STATES:
-                return None
-            collection = session.get_one(Collection, run.collection_id).name
-            return _Asks(run.primary_only, self.shop.allowed(collection, stage))
+            who = asker(session, run_id)
+        return None if who is None else _Asks(who.primary_only, self.shop.allowed(who.collection, stage))
 
     def _claim(self, run_id: int, stage: Stage, ordinals: Sequence[int], endings: Endings) -> list[Job]:
         # Ours before it is written: a claim whose COMMIT went through unheard is found again by its token.

@@ -111,8 +111,8 @@ class Workshop:
         return self.embedder_of(read_space(session, run.space_id))
 
     def contexts(self, session: Session, run: Run, units: Sequence[Claimed]) -> list[CallContext]:
-        """Whom each unit's model call is for."""
-        collection = session.get_one(Collection, run.collection_id).name
+        """Whom the model call of each unit, all of one stage, is for."""
+        allowed = self.allowed(session.get_one(Collection, run.collection_id).name, units[0].stage)
         return [
             CallContext(
                 call_id=uuid4().hex,
@@ -123,7 +123,7 @@ class Workshop:
                 worker=self.worker,
                 rejected_by=frozenset(unit.rejected_by),
                 primary_only=run.primary_only,
-                allowed=self.allowed(collection, unit.stage),
+                allowed=allowed,
             )
             for unit in units
         ]

@@ -8,7 +8,7 @@ from concurrent.futures import Executor
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Executable, func, insert, select, update
+from sqlalchemy import Executable, bindparam, func, insert, literal_column, select, update
 from sqlalchemy.orm import Session, sessionmaker
 
 from pipeline.domain.call import Outcome, Skip, TryRecord
@@ -21,6 +21,13 @@ __all__ = ["PostgresAttemptSink", "close_lost_attempts"]
 _ATTEMPT = Base.metadata.tables[Attempt.__tablename__]
 # In the statement itself, since there is no transaction around it: it holds until the commit that follows.
 _NOT_SYNCHRONOUS = func.set_config("synchronous_commit", "off", True)
+_INSERT = insert(_ATTEMPT).returning(_ATTEMPT.c.id, _NOT_SYNCHRONOUS)
+# Guarded: an attempt that the reconciler has closed as lost stays so.
+_END = (
+    update(_ATTEMPT)
+    .where(_ATTEMPT.c.id == bindparam("attempt"), _ATTEMPT.c.outcome == literal_column(f"'{Outcome.RUNNING.value}'"))
+    .returning(_ATTEMPT.c.id, _NOT_SYNCHRONOUS)
+)
 _LATE_PAUSE_S = 0.5
 
 
@@ -55,13 +62,14 @@ class PostgresAttemptSink:
             "preset": start.preset,
             "skipped": _skips(start.skipped),
         }
-        attempt_id: int = await self._write(insert(_ATTEMPT).returning(_ATTEMPT.c.id, _NOT_SYNCHRONOUS), row)
+        attempt_id: int = await self._write(_INSERT, row)
         return attempt_id
 
     async def end(self, attempt_id: int, record: TryRecord) -> None:
         """See ``AttemptSink.end``."""
         usage = record.usage
         values = {
+            "attempt": attempt_id,
             "outcome": record.outcome.value,
             "kind": record.kind,
             "status": record.status,
@@ -73,9 +81,7 @@ class PostgresAttemptSink:
             "cost_usd": usage.cost_usd if usage else None,
             "cooldown_until": _moment(record.cooldown_until),
         }
-        # Guarded: an attempt that the reconciler has closed as lost stays so.
-        running = (_ATTEMPT.c.id == attempt_id, _ATTEMPT.c.outcome == Outcome.RUNNING.value)
-        await self._write_surely(update(_ATTEMPT).where(*running).returning(_ATTEMPT.c.id, _NOT_SYNCHRONOUS), values)
+        await self._write_surely(_END, values)
 
     async def exhausted(self, context: CallContext, role: str, position: int, skipped: tuple[Skip, ...]) -> None:
         """See ``AttemptSink.exhausted``."""
@@ -85,7 +91,7 @@ class PostgresAttemptSink:
             "skipped": _skips(skipped),
             "duration_ms": 0,
         }
-        await self._write_surely(insert(_ATTEMPT).returning(_ATTEMPT.c.id, _NOT_SYNCHRONOUS), row)
+        await self._write_surely(_INSERT, row)
 
     async def _write(self, statement: Executable, values: Mapping[str, Any]) -> Any:
         """The id of the row written; None when there was none to write."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import ARRAY, Integer, Text, any_, bindparam, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as pg_insert
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, defer
 
 from pipeline.domain.document import Chunk, Cues
 from pipeline.store.schema import Base, ChunkRow, Embedding, Run
@@ -69,7 +69,8 @@ _THESE = (
     ChunkRow.run_id == bindparam("run"),
     ChunkRow.ordinal == any_(bindparam("ordinals", type_=ARRAY(Integer))),
 )
-_CHUNKS_OF = select(ChunkRow).where(*_THESE).order_by(ChunkRow.ordinal)
+# What text search reads is several times as long as the chunk, and nobody here looks at it.
+_CHUNKS_OF = select(ChunkRow).options(defer(ChunkRow.tsv)).where(*_THESE).order_by(ChunkRow.ordinal)
 _TEXTS_OF = select(ChunkRow.ordinal, ChunkRow.text).where(*_THESE)
 
 

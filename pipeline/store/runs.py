@@ -18,10 +18,12 @@ from pipeline.domain.errors import Failure
 from pipeline.domain.run import ACTIVE_RUN_STATES, RunState
 from pipeline.domain.unit import OPEN_UNIT_STATES, Stage, UnitState
 from pipeline.store.moves import in_state, move_runs, move_units, rows_changed
-from pipeline.store.schema import Attempt, Document, Run, Unit
+from pipeline.store.schema import Attempt, Collection, Document, Run, Unit
 
 __all__ = [
+    "Asker",
     "UnitStates",
+    "asker",
     "cancel_active_runs",
     "delete_superseded_runs",
     "give_up_parked",
@@ -64,6 +66,27 @@ def _hold_running(session: Session, run_id: int) -> bool:
 
 _HOLD_RUNNING = (
     select(Run.id).where(Run.id == bindparam("run"), Run.state == in_state(RunState.RUNNING)).with_for_update(read=True)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """What narrows down whom a run may ask; ``collection`` is its name."""
+
+    collection: str
+    primary_only: bool
+
+
+def asker(session: Session, run_id: int) -> Asker | None:
+    """Look at a run; None when it has ended."""
+    row = session.execute(_ASKER, {"run": run_id}).one_or_none()
+    return None if row is None else Asker(row.name, row.primary_only)
+
+
+_ASKER = (
+    select(Collection.name, Run.primary_only)
+    .join(Collection, Collection.id == Run.collection_id)
+    .where(Run.id == bindparam("run"), Run.state.in_([in_state(state) for state in ACTIVE_RUN_STATES]))
 )
 
 

@@ -151,14 +151,20 @@ def ready_units(session: Session, stage: Stage, most: int) -> list[Ready]:
 
 def mark_dispatched(session: Session, unit_ids: Sequence[int]) -> int:
     """Put units into the window under a new wake number, which it returns."""
-    wake: int = session.execute(text("select nextval('wake_seq')")).scalar_one()
-    session.execute(
-        update(Unit)
-        .where(Unit.id.in_(unit_ids), Unit.state == UnitState.PENDING.value)
-        .values(dispatched_at=func.now(), wake=wake)
-        .execution_options(synchronize_session=False)
-    )
+    wake: int = session.execute(_MARK, {"ids": list(unit_ids)}).scalar_one()
     return wake
+
+
+_MARK = text(
+    """
+    with next as materialized (select nextval('wake_seq') as wake),
+    marked as (
+        update unit set dispatched_at = now(), wake = next.wake from next
+        where unit.id = any(:ids) and unit.state = 'pending'
+    )
+    select wake from next
+    """
+)
 
 
 def unmark_dispatched(session: Session, wakes: Sequence[int]) -> None:

@@ -64,6 +64,8 @@ def make_app(broker: str, key_prefix: str) -> Celery:
         accept_content=["json"],
         event_serializer="json",
         result_backend=None,
+        # There is none; otherwise each thread would look for it anew among all that is installed.
+        result_backend_thread_safe=True,
         task_ignore_result=True,
         task_acks_late=True,
         # A poison task would come back for ever; lost leases are counted in Postgres, and bounded.

@@ -2,10 +2,12 @@ import io
 import pickle
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from typing import Any, cast
 
 import pytest
+from celery.backends.base import DisabledBackend
 from celery.exceptions import Reject
 
 from pipeline.domain.errors import ServiceUnavailable
@@ -106,3 +108,11 @@ def test_errors_survive_pickling() -> None:
     for kind in (SliceFailed, SliceParked):
         copy = pickle.loads(pickle.dumps(kind("why")))  # noqa: S301
         assert (type(copy), str(copy)) == (kind, "why")
+
+
+def test_all_threads_share_the_backend_that_is_none() -> None:
+    app = make_app("memory://", "t:")
+    with ThreadPoolExecutor(2) as threads:
+        one, other = (threads.submit(lambda: app.backend).result() for _ in range(2))
+    assert one is other is app.backend
+    assert isinstance(one, DisabledBackend)

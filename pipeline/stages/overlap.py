@@ -30,12 +30,13 @@ def tail(text: str, kind: BlockKind, most: int, measure: Callable[[str], int]) -
     # No token is that long: the rest can't be repeated, and need not be looked at.
     near = text[-32 * most :]
     ways: list[Sequence[str]] = [_ITEM.split(near)] if kind is BlockKind.LIST else []
-    ways += [sentences(near), _CLAUSE.findall(near), _WORD.findall(near)]
+    ways += [sentences(near), _CLAUSE.findall(near)]
     for parts in ways:
         kept = _last(parts, most, measure)
         if kept and kept != text.strip():
             return kept
-    return ""
+    kept = _last_words(_WORD.findall(near), most, measure)
+    return kept if kept != text.strip() else ""
 
 
 def _last(parts: Sequence[str], most: int, measure: Callable[[str], int]) -> str:
@@ -46,3 +47,22 @@ def _last(parts: Sequence[str], most: int, measure: Callable[[str], int]) -> str
             break
         kept = longer
     return kept.strip()
+
+
+def _last_words(words: Sequence[str], most: int, measure: Callable[[str], int]) -> str:
+    """As ``_last``, with a count for each halving and not for each word: one more word never counts less."""
+
+    def end(count: int) -> str:
+        return "".join(words[len(words) - count :]).strip()
+
+    fits, least_too_many = 0, 1
+    while least_too_many <= len(words) and measure(end(least_too_many)) <= most:
+        fits, least_too_many = least_too_many, 2 * least_too_many
+    least_too_many = min(least_too_many, len(words) + 1)
+    while least_too_many - fits > 1:
+        middle = (fits + least_too_many) // 2
+        if measure(end(middle)) <= most:
+            fits = middle
+        else:
+            least_too_many = middle
+    return end(fits)

@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	if $$p -c 'import sys; raise SystemExit(sys.version_info < (3, 11))' 2>/dev/null; then echo $$p; break; fi; done)
 # Much of the tests' time is waited for; each process has a Postgres and a Valkey of its own.
-TEST_PROCESSES ?= 2
+TEST_PROCESSES ?= 3
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 help: ## What there is

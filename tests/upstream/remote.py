@@ -86,7 +86,7 @@ class Upstream(ABC):
         path: str | None = None,
         outcome: str | None = None,
         ended: bool | None = None,
-        timeout_s: float = 5.0,
+        timeout_s: float = 30.0,
     ) -> list[Call]:
         """Block until at least `n` such calls were seen, and return them; TimeoutError names what was seen instead."""
         want = Want(model, path, outcome, ended)

@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test faults unit check corpus machine bench quality parse chaos backlog format lock clean
+.PHONY: help install demo test heavy faults unit check corpus machine bench quality parse chaos backlog format lock clean
 
 # A clone whose modules may not be kept compiled compiles them in each of the hundreds of processes that tests start.
 unexport PYTHONDONTWRITEBYTECODE
@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	if $$p -c 'import sys; raise SystemExit(sys.version_info < (3, 11))' 2>/dev/null; then echo $$p; break; fi; done)
 # Much of the tests' time is waited for; each process has a Postgres and a Valkey of its own.
-TEST_PROCESSES ?= 3
+TEST_PROCESSES ?= 2
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 
 help: ## What there is
@@ -39,17 +39,20 @@ install: $(VENV)/.run-installed ## The environment in .venv, with the `tidegate`
 demo: install ## Ingest examples/ on the embedded stack with local models, search, and stop
 	$(BIN)/tidegate demo
 
-test: $(VENV)/.dev-installed ## Every test, against an embedded Postgres and Redis
+test: $(VENV)/.dev-installed ## Every test but the heavy ones, against an embedded Postgres and Redis
 	$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
+heavy: $(VENV)/.dev-installed ## The tests of a minute and more that make test leaves out: poison, a short chaos, a thousand fan-ins
+	$(BIN)/python -m pytest -v -m heavy
+
 faults: $(VENV)/.dev-installed ## The fault tests alone: kills, outages, poison, a short chaos (minutes)
-	$(BIN)/python -m pytest -v tests/fault
+	$(BIN)/python -m pytest -v -m "heavy or not heavy" tests/fault
 
 corpus: $(VENV)/.dev-installed ## The awkward real files of ../shared/corpus, end to end, beside what is right
 	$(BIN)/python -m tests.acceptance.corpus
 
 machine: $(VENV)/.dev-installed ## The ledger's state machine at length: other orders of events each time (half an hour)
-	$(BIN)/python -m pytest tests/integration/ledger/test_machine.py -q -x --hypothesis-profile long --hypothesis-show-statistics
+	$(BIN)/python -m pytest -m heavy tests/integration/ledger/test_machine.py -q -x --hypothesis-profile long --hypothesis-show-statistics
 
 bench: $(VENV)/.dev-installed ## What a model call costs, beside the limit and litellm's Router (minutes)
 	$(BIN)/python -m benchmarks.failover_overhead

@@ -17,7 +17,12 @@ _LONG = {
     "rotations.pdf",
     "text-rotated-90.pdf",
 }
-_RIGHT = {name: right for name, right in expected().items() if name not in _LONG}
+# How long a file took is for `make corpus`, which has the machine for itself.
+_RIGHT = {
+    name: {what: value for what, value in right.items() if what != "seconds"}
+    for name, right in expected().items()
+    if name not in _LONG
+}
 
 pytestmark = pytest.mark.skipif(not _RIGHT, reason="the corpus is not here")
 

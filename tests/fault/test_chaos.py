@@ -5,9 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from random import SystemRandom
 
+import pytest
+
 from tests.fault.chaos import Chaos
 from tests.fault.servers import Servers
 from tests.upstream import UpstreamProcess
+
+pytestmark = pytest.mark.heavy
 
 
 def test_whatever_is_broken_nothing_is_lost_and_nothing_paid_for_twice(

@@ -7,10 +7,14 @@ import signal
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
+
 from tests.fault.checks import check
 from tests.fault.kin import children_of
 from tests.fault.stack import Program, Stack
 from worker.embedded.process import ProcessId, command_line
+
+pytestmark = pytest.mark.heavy
 
 _MAX_LOST = 3
 _CHILD = "worker.quarantine_child"

@@ -24,6 +24,8 @@ from pipeline.store.units import Claimed, Result, claim_units
 from pipeline.work import Done, Models, Workshop
 from tests.integration.ledger.harness import DIM, Harness
 
+pytestmark = pytest.mark.heavy
+
 _TIMES = 500
 """Of each of the two barriers: a thousand in all."""
 

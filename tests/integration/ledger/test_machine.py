@@ -37,6 +37,8 @@ from tests.integration.ledger.actors import Order, Place
 from tests.integration.ledger.fleet import UNIT, Fleet, Work
 from tests.integration.ledger.world import World
 
+pytestmark = pytest.mark.heavy
+
 _PATHS = st.sampled_from(("a", "b", "c"))
 _ORDERS = st.sampled_from((Order.GO,) * 12 + (Order.KILL, Order.AWAY, Order.UNHEARD))
 _PICKS = st.integers(0, 7)

@@ -56,6 +56,7 @@ def upstream(pool: ChildPool) -> LocalUpstream:
     return LocalUpstream(pool=pool)
 
 
+@pytest.mark.heavy
 async def test_scans_are_read_whichever_way_up_they_are(upstream: LocalUpstream) -> None:
     for name in ("scan.pdf", "scan-rotated-90.pdf"):
         reply = await upstream.chat(OCR, request(page(name)))

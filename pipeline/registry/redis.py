@@ -125,9 +125,8 @@ class RedisRegistry:
         return bool(await self._run(self._renew, keys, permit.token, self._permit_ttl_s))
 
     async def first_content(self, target: Target, permit: Permit) -> ReportResult:
-        keys = (self._key("target", target.key),)
         args = (int(permit.probe), f"{permit.admitted_at:.6f}", target.max_parallel or 0)
-        return _result(await self._run(self._first_content, keys, *args))
+        return _result(await self._run(self._first_content, self._keys_of(target), *args))
 
     async def report(self, target: Target, permit: Permit, report: Report) -> ReportResult:
         rule = None if report.kind is None else target.rules[report.kind]

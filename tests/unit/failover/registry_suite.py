@@ -500,6 +500,17 @@ class RegistrySuite:
         await bench.fail(b, permits[1], FailureKind.RATE_LIMIT, retry_after_s=1)
         assert cooling_for(await bench.refusal(c), 19)
 
+    async def test_a_probe_that_answers_after_its_group_has_cooled_closes_nothing(self, bench: Bench) -> None:
+        a, b = target("a", quota_group="org"), target("b", quota_group="org")
+        await bench.fails(b)
+        await bench.advance(31)
+        probe = await bench.permit(b)
+        assert probe.probe
+        await bench.advance(1)
+        cooled = await bench.fails(a, FailureKind.RATE_LIMIT, retry_after_s=20)
+        answered = await bench.registry.first_content(b, probe)
+        assert (answered.until, answered.closed) == (cooled.until, False)
+
     # --- people ---
 
     async def test_a_kill_switch_holds_until_it_is_thrown_back(self, bench: Bench) -> None:

@@ -41,9 +41,9 @@ class PromptAmqp(AMQP):
 def losses_said_once() -> Iterator[None]:
     """While the block runs, a lost broker is one warning, and its return one line.
 
-    Celery says the same with a traceback of its own insides, again at each try, and once more for each message that
-    can't be acknowledged: those come back, and find nothing to do. A message that a worker hands back because it is
-    about to end is no failure either.
+    Celery says the same with a traceback of its own insides, and again at each try. A message that can't be
+    acknowledged comes back, and finds nothing to do: no failure, and no sign that the connection is lost, which may
+    outlive a Redis that stood still. Nor is a message a failure that a worker hands back because it is about to end.
     """
     loggers = [logging.getLogger(name) for name in (_CONSUMER, _CONNECTED, _REQUEST, _TRACE)]
     said = _Losses({logger.name: logger.getEffectiveLevel() for logger in loggers})
@@ -83,7 +83,7 @@ class _Losses(logging.Filter):
             self._say(record)
             return False
         if record.name == _REQUEST and message.startswith(("Couldn't ack", "Couldn't reject")):
-            self._say(record)
+            self._log.info("slice.not_acknowledged", error=f"Redis: {_reason(record)}")
             return False
         if record.name == _TRACE and record.exc_info and isinstance(record.exc_info[1], Reject):
             self._log.info("slice.handed_back", slice=record.args.get("id") if isinstance(record.args, dict) else "")

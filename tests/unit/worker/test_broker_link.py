@@ -31,7 +31,6 @@ def _lose() -> None:
     except ConnectionError as error:
         _CONSUMER.warning("consumer: Connection to broker lost. Trying again", exc_info=True)
         _CONSUMER.error("consumer: Cannot connect to %s: %s.\n%s", "redis://", error, "Trying again in 2 seconds")
-        _REQUEST.critical("Couldn't ack %r, reason:%r", "tag", error, exc_info=True)
 
 
 def test_an_outage_is_one_warning_without_a_traceback_and_its_end_one_line(stream: io.StringIO) -> None:
@@ -48,6 +47,20 @@ def test_an_outage_is_one_warning_without_a_traceback_and_its_end_one_line(strea
     assert [(line["event"], line["level"]) for line in lines] == [*outage, *outage, ("something else", "error")]
     assert lines[0]["error"] == "Redis: Error 111 connecting to redis"
     assert "TIDEGATE_REDIS_URL" in lines[0]["remedy"]
+    assert "Traceback" not in stream.getvalue()
+
+
+def test_a_message_that_could_not_be_acknowledged_is_no_lost_broker(stream: io.StringIO) -> None:
+    with losses_said_once():
+        try:
+            raise TimeoutError("Timeout reading from socket")
+        except TimeoutError as error:
+            _REQUEST.critical("Couldn't ack %r, reason:%r", "tag", error, exc_info=True)
+        # The connection has lived on; when it is lost for good, that is told.
+        _lose()
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    told = [(line["event"], line["level"]) for line in lines]
+    assert told == [("slice.not_acknowledged", "info"), ("broker.lost", "warning")]
     assert "Traceback" not in stream.getvalue()
 
 

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import structlog
-
 from pipeline.domain.errors import ServiceUnavailable
+from pipeline.observe.logging import get_logger
 from worker.embedded.child import describe_exit, kill, poll, send, spawn
 from worker.embedded.home import Home
 from worker.embedded.keeper import Keeper, Report
@@ -49,7 +48,7 @@ class Supervisor:
         base_env: The whole environment of the children; None hands on this process's own (``Part.env`` is then not
             used, so a part with variables of its own needs this).
         leash: A process without which the stack is not wanted; when it ends, the stack stops.
-        report: Takes events; structlog by default.
+        report: Takes events; our log by default.
 
     Raises:
         ValueError: Two parts have one name, or variables without a base environment.
@@ -330,7 +329,7 @@ class Supervisor:
 
 
 def _log(event: str, **fields: object) -> None:
-    logger = structlog.get_logger("tidegate.supervisor")
+    logger = get_logger("supervisor")
     (logger.warning if event in _WARNINGS else logger.info)(event, **fields)
 
 

@@ -1,6 +1,8 @@
 import io
 import json
 import logging
+import subprocess
+import sys
 
 from pydantic import SecretStr
 
@@ -89,3 +91,12 @@ def test_the_connection_pool_says_nothing_of_its_own_affairs() -> None:
     make_engine("postgresql://here/name").pool.dispose()
 
     assert stream.getvalue() == ""
+
+
+def test_a_process_that_logs_nothing_imports_no_structlog() -> None:
+    code = (
+        "import sys; from pipeline.observe.logging import configure_logging; configure_logging();"
+        "print({'structlog', 'rich'} & set(sys.modules))"
+    )
+    said = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said.strip() == "set()"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -20,7 +20,6 @@ from pipeline.store.overview import (
     degraded_units,
     parked_by_stage,
     stage_totals,
-    superseded_runs,
 )
 from pipeline.store.reports import DocumentRow, StageCounts, list_documents, scope_of, waiting_by_stage
 from pipeline.store.session import Session, Sessions
@@ -223,14 +222,15 @@ def status(
         if document is not None:
             document_ids = [find_document(session, document, as_uri=source_uri(document)).id]
         scope = scope_of(session, collection=collection, batch=batch, document_ids=document_ids, failed=failed)
-        superseded = superseded_runs(session, scope)
-        counts = count_states(session, scope, superseded)
+        counts, superseded = count_states(session, scope)
         stages = stage_totals(session, scope, superseded)
         parked = parked_by_stage(session, scope) if counts[RunState.PARKED] else []
         degraded = degraded_units(session, scope)
         rows = list_documents(session, scope, limit)
         processes = _processes(session)
-        queues = _queues(session, processes)
+        # Where everything was counted, what waits has been counted too.
+        waiting = waiting_by_stage(session) if superseded is None else {one.stage.value: one.pending for one in stages}
+        queues = _queues(waiting, processes)
         beat = pulse(session)
     return Status(
         documents=[_document(row) for row in rows],
@@ -303,9 +303,9 @@ def _processes(session: Session) -> list[Process]:
     ]
 
 
-def _queues(session: Session, processes: Sequence[Process]) -> dict[Queue, QueueLoad]:
+def _queues(by_stage: Mapping[str, int], processes: Sequence[Process]) -> dict[Queue, QueueLoad]:
     waiting = dict.fromkeys(QUEUES, 0)
-    for stage, units in waiting_by_stage(session).items():
+    for stage, units in by_stage.items():
         waiting[queue_of(Stage(stage))] += units
     return {
         queue: QueueLoad(waiting[queue], sum(1 for one in processes if queue.value in one.queues)) for queue in QUEUES

@@ -6,7 +6,7 @@ where a part is, its newest runs lead to its units.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -26,7 +26,6 @@ __all__ = [
     "degraded_units",
     "parked_by_stage",
     "stage_totals",
-    "superseded_runs",
 ]
 
 _FEW = 10_000
@@ -43,6 +42,7 @@ class StageTotals:
 
     stage: Stage
     total: int = 0
+    pending: int = 0
     done: int = 0
     parked: int = 0
     failed: int = 0
@@ -74,43 +74,53 @@ class Degraded:
     batch: str | None
 
 
-def superseded_runs(session: Session, scope: Scope) -> list[int] | None:
-    """The runs to take off when rows are counted from indexes; None where the newest are to be looked for instead."""
-    if scope.condition()[0]:
-        return None
-    # Most often there are none, and every document comes with its first run.
-    if not session.scalar(text(_ANY_SUPERSEDED)):
-        return []
-    found = session.scalars(text(_SUPERSEDED), {"limit": _FEW + 1}).all()
-    return list(found) if len(found) <= _FEW else None
-
-
-def count_states(session: Session, scope: Scope, superseded: Sequence[int] | None) -> dict[RunState, int]:
+def count_states(session: Session, scope: Scope) -> tuple[dict[RunState, int], list[int] | None]:
     """How many documents are in each state, all seven of them; ``scope.failed`` does not narrow this.
 
-    Args:
-        superseded: What ``superseded_runs`` said of this scope.
+    Returns:
+        The counts; and the runs that newer ones have superseded, to be taken off where rows are counted from indexes,
+        or None where the newest are to be looked for instead.
     """
+    condition, values = scope.condition()
+    superseded: list[int] | None = None
+    if not condition:
+        rows = _rows(session, _RUNS_IN_ALL)
+        found = [(state, runs) for state, runs, _ in rows]
+        # Most often every document comes with its first run.
+        is_plain = sum(runs for _, runs in found) == max((documents for _, _, documents in rows), default=0)
+        superseded = [] if is_plain else _superseded(session)
+    if superseded is None:
+        found = _rows(session, _RUNS_IN_SCOPE.format(condition=condition), values)
+    elif superseded:
+        found += _taken_off(session, _RUNS_OF_THESE, superseded)
     counts = dict.fromkeys(RunState, 0)
-    for state, documents in _counted(session, scope, superseded, _RUNS_IN_ALL, _RUNS_OF_THESE, _RUNS_IN_SCOPE):
+    for state, documents in found:
         counts[RunState(state)] += documents
-    return counts
+    return counts, superseded
 
 
 def stage_totals(session: Session, scope: Scope, superseded: Sequence[int] | None) -> list[StageTotals]:
     """The units of the newest runs by stage, all six of them; ``scope.failed`` does not narrow this.
 
     Args:
-        superseded: What ``superseded_runs`` said of this scope.
+        superseded: What ``count_states`` said of this scope.
     """
+    if superseded is None:
+        condition, values = scope.condition()
+        counted = _rows(session, _UNITS_IN_SCOPE.format(condition=condition), values)
+    else:
+        counted = _rows(session, _UNITS_IN_ALL)
+        if superseded:
+            counted += _taken_off(session, _UNITS_OF_THESE, superseded)
     found: dict[str, dict[str, int]] = {stage: {} for stage in _STAGES}
-    for stage, state, units in _counted(session, scope, superseded, _UNITS_IN_ALL, _UNITS_OF_THESE, _UNITS_IN_SCOPE):
+    for stage, state, units in counted:
         found[stage][state] = found[stage].get(state, 0) + units
     lately = _lately(session, scope)
     return [
         StageTotals(
             stage=Stage(stage),
             total=sum(states.values()),
+            pending=states.get("pending", 0),
             done=states.get("done", 0),
             parked=states.get("parked", 0),
             failed=states.get("failed", 0),
@@ -134,17 +144,19 @@ def degraded_units(session: Session, scope: Scope) -> Degraded:
     return Degraded(row.units, row.label if row.batches == 1 and row.label else None)
 
 
-def _counted(
-    session: Session, scope: Scope, superseded: Sequence[int] | None, in_all: str, of_these: str, in_scope: str
-) -> list[tuple[Any, ...]]:
-    if superseded is None:
-        condition, values = scope.condition()
-        return [tuple(row) for row in session.execute(text(in_scope.format(condition=condition)), values)]
-    counted = [tuple(row) for row in session.execute(text(in_all))]
-    if superseded:
-        rows = session.execute(text(of_these), {"runs": list(superseded)})
-        counted += [(*row[:-1], -row[-1]) for row in rows]
-    return counted
+def _superseded(session: Session) -> list[int] | None:
+    """The runs that newer ones have superseded; None where they are more than a few."""
+    found = session.scalars(text(_SUPERSEDED), {"limit": _FEW + 1}).all()
+    return list(found) if len(found) <= _FEW else None
+
+
+def _rows(session: Session, statement: str, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in session.execute(text(statement), values)]
+
+
+def _taken_off(session: Session, statement: str, runs: Sequence[int]) -> list[tuple[Any, ...]]:
+    """What a count of these runs says, as what is to be taken off a count of all."""
+    return [(*row[:-1], -row[-1]) for row in _rows(session, statement, {"runs": list(runs)})]
 
 
 def _lately(session: Session, scope: Scope) -> dict[str, int]:
@@ -155,15 +167,14 @@ def _lately(session: Session, scope: Scope) -> dict[str, int]:
 
 _IS_NEWEST = "not exists (select from run newer where newer.document_id = run.document_id and newer.id > run.id)"
 
-_ANY_SUPERSEDED = "select (select count(*) from run) <> (select count(*) from document)"
-
 # The index (document_id, id) alone is read, in its order.
 _SUPERSEDED = """
     select id from (select id, lead(id) over (partition by document_id order by id) as next from run) each
     where next is not null limit :limit
 """
 
-_RUNS_IN_ALL = "select state, count(*) as documents from run group by state"
+# With the documents beside them, for between two statements more may come.
+_RUNS_IN_ALL = "select state, count(*), (select count(*) from document) from run group by state"
 _RUNS_OF_THESE = "select state, count(*) as documents from run where id = any(cast(:runs as bigint[])) group by state"
 _RUNS_IN_SCOPE = f"select state, count(*) as documents from run where {_IS_NEWEST} {{condition}} group by state"  # noqa: S608
 

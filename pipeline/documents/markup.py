@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from html import unescape
 from xml.etree import ElementTree
+
+from selectolax.lexbor import LexborHTMLParser
 
 from pipeline.documents.encodings import decode
 from pipeline.documents.limits import check_markup
 from pipeline.domain.errors import RejectedInput
 from pipeline.domain.text import safe_text
 
-__all__ = ["read_html", "read_xml"]
+__all__ = ["closed_html", "read_html", "read_xml"]
 
 # What isn't shown. Titles and metadata too: the converter would write them as a heading over the text.
 _UNSEEN = re.compile(r"<!--|<(?:script|style|title|noscript|template|meta|link|base)\b", re.IGNORECASE)
@@ -21,8 +24,29 @@ _ENDS = {
 }
 _ENDS["!--"] = re.compile("-->")
 _TAG_END = re.compile(">")
+_TAG = re.compile(r"<(/?)([A-Za-z][^\s/<>]*)([^<>]*)>")
+_PREFORMATTED = re.compile(r"(<pre\b.*?</pre>)", re.DOTALL)
+_BLOCK_EDGE = re.compile(r"<h[1-6]\b[^>]*>|</(?:h[1-6]|p|div|table|blockquote|center|section|article)>")
 _SPACE = re.compile(r"\s+")
 _MAX_TITLE_CHARS = 300
+# The converter drops without a word what lies below some 60 elements (html-to-markdown 3.14).
+_DEEPEST = 48
+# Browsers go no deeper either; a parser of HTML looks through all that is open at each tag.
+_DEEPEST_PARSED = 512
+# What holds rows or items is kept only where these are kept too.
+_HOLDERS = frozenset({"table", "ul", "ol", "dl", "menu", "select"})
+_HELD_DEPTH = 8
+_VOID = frozenset(
+    ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr")
+)
+# Their end is implied by what comes next.
+_END_BY_THEMSELVES = frozenset(
+    ("p", "li", "dt", "dd", "tr", "td", "th", "thead", "tbody", "tfoot", "colgroup", "option", "optgroup", "rt", "rp")
+)
+_IN_LINE = re.compile(
+    r"a|abbr|acronym|b|bdi|bdo|big|cite|code|del|em|font|i|ins|kbd|label|mark|nobr|q|s|samp|small|span|strike|strong|sub"
+    r"|sup|time|tt|u|var|.*\W.*"
+)
 
 
 def read_html(data: bytes) -> tuple[str | None, str]:
@@ -55,6 +79,64 @@ def _seen(page: str) -> tuple[str, list[str]]:
         kept.append(page[done : opening.start()])
         done = at = end
     return "".join([*kept, page[done:]]), titles
+
+
+def closed_html(page: str) -> str:
+    """The same page with every element closed, as HTML's own rules close them, and none deeper than a converter goes.
+
+    Many end tags may be left out, and are. The converter knows few of the rules: it nests one unclosed paragraph in
+    the other, and of a table it may read the first cell. It also joins the words of two lines before an element, and
+    those of two blocks in a cell: no line ends here but where it is preformatted, and blocks have a space around them.
+    """
+    parsed = LexborHTMLParser(_flat(page, _DEEPEST_PARSED, not_counted=_END_BY_THEMSELVES)).html or ""
+    pieces = _PREFORMATTED.split(_flat(parsed, _DEEPEST))
+    return " ".join(piece if number % 2 else _spaced(piece) for number, piece in enumerate(pieces))
+
+
+def _spaced(page: str) -> str:
+    return _SPACE.sub(" ", _BLOCK_EDGE.sub(r" \g<0> ", page))
+
+
+def _flat(page: str, deepest: int, *, not_counted: frozenset[str] = frozenset()) -> str:
+    """Take out the tags, not the words, of what lies deeper; one pass, whatever is open or closed twice."""
+    kept: list[str] = []
+    done = 0
+    # Open elements with whether their tags were taken out: once one's are, so are those of all within it.
+    open_elements: list[tuple[str, bool]] = []
+    is_open: Counter[str] = Counter()
+    for tag in _TAG.finditer(page):
+        ends, name = bool(tag[1]), tag[2].lower()
+        if name in _VOID or name in not_counted or tag[3].endswith("/"):
+            continue
+        if not ends:
+            depth = len(open_elements) + (_HELD_DEPTH if name in _HOLDERS else 0)
+            out = depth >= deepest or (bool(open_elements) and open_elements[-1][1])
+            open_elements.append((name, out))
+            is_open[name] += 1
+        elif is_open[name]:
+            out = _close(name, open_elements, is_open)
+        else:
+            continue
+        if out:
+            kept += [page[done : tag.start()], _instead(name)]
+            done = tag.end()
+    return "".join([*kept, page[done:]]) if kept else page
+
+
+def _close(name: str, open_elements: list[tuple[str, bool]], is_open: Counter[str]) -> bool:
+    """End the innermost element of a name with all that is open in it; returns whether its tags were taken out."""
+    while True:
+        closed, out = open_elements.pop()
+        is_open[closed] -= 1
+        if closed == name:
+            return out
+
+
+def _instead(name: str) -> str:
+    """What keeps the words on both sides of a tag apart as the tag did."""
+    if _IN_LINE.fullmatch(name):
+        return ""
+    return " " if name in ("td", "th") else "<br>"
 
 
 def _past(end: re.Pattern[str], page: str, at: int, name: str, endless: set[str]) -> int:

@@ -14,7 +14,7 @@ from pipeline.documents.entities import keep_entities, restore_entities
 from pipeline.documents.job import Event, Job
 from pipeline.documents.limits import check_archive, check_markup
 from pipeline.documents.mail import read_mail
-from pipeline.documents.markup import read_html, read_xml
+from pipeline.documents.markup import closed_html, read_html, read_xml
 from pipeline.documents.package import Package
 from pipeline.documents.pages import first_heading, image_page, number_pages, text_page
 from pipeline.documents.pictures import REFERENCE, Pictures
@@ -68,7 +68,7 @@ def _html(job: Job) -> Extracted:
     data = job.path.read_bytes()
     check_markup(data)
     title, page = read_html(data)
-    _, markdown, images = _convert(page.encode("utf-8"), media.HTML, job)
+    markdown, images = _convert_html(page, job)
     return title, markdown, images
 
 
@@ -81,8 +81,13 @@ def _mail(job: Job) -> Extracted:
     if not is_html:
         return title, f"{head}\n\n{body}", []
     _, page = read_html(body.encode("utf-8"))
-    _, markdown, images = _convert(page.encode("utf-8"), media.HTML, job)
+    markdown, images = _convert_html(page, job)
     return title, f"{head}\n\n{markdown}", images
+
+
+def _convert_html(page: str, job: Job) -> tuple[str, list[dict[str, Any]]]:
+    _, markdown, images = _convert(closed_html(page).encode("utf-8"), media.HTML, job)
+    return markdown, images
 
 
 def _docx(job: Job) -> Extracted:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 import time
 import zipfile
 
@@ -14,7 +15,7 @@ from examples.make import pumps_html, rota_docx
 from pipeline.documents import media
 from pipeline.documents.entities import keep_entities
 from pipeline.documents.job import Opened
-from pipeline.documents.markup import read_html
+from pipeline.documents.markup import closed_html, read_html
 from pipeline.documents.office import read
 from pipeline.documents.pictures import REFERENCE
 from pipeline.domain.document import ParsedPage, TextFormat
@@ -218,6 +219,65 @@ def test_what_is_opened_again_and_again_takes_no_time(repeated: str) -> None:
     assert len(keep_entities(docx)) > 1000
     assert title is None
     assert time.process_time() - began < 10
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "".join(f"<p>word{n}\n" for n in range(300)),
+        "".join(f"<p><font>word{n}</p>" for n in range(300)),
+        "".join(f"<div>word{n}" for n in range(300)),
+        "".join(f"<b>word{n}<br>" for n in range(300)),
+        "".join(f"<o:p>word{n}" for n in range(300)),
+        "<table><tr>" + "".join(f"<td>word{n}" for n in range(300)) + "</table>",
+        "<table><colgroup><col><thead><tr><th>word0<tbody>" + "".join(f"<tr><td>word{n}" for n in range(1, 300)),
+        "".join(f"<table><tr><td>word{n}" for n in range(300)),
+        "".join(f"<ul><li>word{n}" for n in range(300)),
+        "".join(f"<dl><dd>word{n}" for n in range(300)),
+        "".join(f"<blockquote>word{n}<div>" for n in range(300)),
+        "<div>" * 47 + "".join(f"<table><tr><td>word{n}" for n in range(300)),
+        "<span>" * 1000 + " ".join(f"word{n}" for n in range(300)),
+    ],
+)
+def test_no_word_of_html_is_lost_however_deep_it_lies_or_what_is_left_open(make_job: MakeJob, page: str) -> None:
+    _, pages = parsed(make_job, f"<html><body>{page}<p>end", media.HTML)
+    words = re.findall(r"word\d+|end", " ".join(page.text for page in pages))
+    assert words == [f"word{n}" for n in range(300)] + ["end"]
+
+
+@pytest.mark.parametrize("block", ["<pre>a\n  b</pre>", "<div>a</div>", "<h2>a</h2>", "<p>a</p>"])
+def test_words_at_the_end_of_a_line_are_not_joined_with_the_element_after_it(make_job: MakeJob, block: str) -> None:
+    _, (only,) = parsed(make_job, f"{block}\nSee from\n<b>stdio.h</b> on\n<i>page</i>\n<b>two</b>", media.HTML)
+    assert only.text.endswith("See from **stdio.h** on *page* **two**")
+    assert "a\n  b" in only.text or "pre" not in block
+
+
+def test_words_of_two_blocks_in_a_cell_are_not_joined(make_job: MakeJob) -> None:
+    cells = ["<h1>a</h1><h2>b</h2>", "a<p>b</p>c", "a<pre>b</pre>c", "a<h1>b</h1><div>c</div>d", "<p>a<b>b</b>c</p>"]
+    rows = "".join(f"<tr><td>x{cell}" for cell in cells)
+    _, (only,) = parsed(make_job, f"<table>{rows}</table>", media.HTML)
+    found = [" ".join(line.strip("| ").split()) for line in only.text.split("\n") if "--" not in line]
+    assert found == ["x a b", "xa b c", "xa b c", "xa b c d", "x a**b**c"]
+
+
+def test_a_table_without_end_tags_is_a_table(make_job: MakeJob) -> None:
+    page = "<table><thead><tr><th>Gate<th>Level<tbody><tr><td>North<td>1.80<tr><td>South<td>2.10</table>after"
+    _, (only,) = parsed(make_job, page, media.HTML)
+    assert only.text.split("\n\n") == [
+        "| Gate  | Level |\n| ----- | ----- |\n| North | 1.80  |\n| South | 2.10  |",
+        "after",
+    ]
+
+
+@pytest.mark.parametrize(
+    "repeated", ["<div>", "<p><font>", "<b><p>", "<table><tr><td>", "<a href=x>", "<li><ul>", "</p>x", "<h1>", "<pre>"]
+)
+def test_html_that_leaves_everything_open_is_closed_in_no_time(repeated: str) -> None:
+    began = time.process_time()
+    closed = closed_html(f"<p>before {repeated * 50_000}deep")
+    assert "before" in closed
+    assert "deep" in closed
+    assert time.process_time() - began < 20
 
 
 def test_what_is_not_shown_is_left_out_of_html_however_it_is_written() -> None:

@@ -10,7 +10,7 @@ from typing import Any, cast
 import kreuzberg
 
 from pipeline.documents import media
-from pipeline.documents.entities import keep_entities, restore_entities
+from pipeline.documents.docx import keep_text, notes, restore_text
 from pipeline.documents.job import Event, Job
 from pipeline.documents.limits import check_archive, check_markup
 from pipeline.documents.mail import read_mail
@@ -91,8 +91,9 @@ def _convert_html(page: str, job: Job) -> tuple[str, list[dict[str, Any]]]:
 
 
 def _docx(job: Job) -> Extracted:
-    title, markdown, images = _convert(keep_entities(job.path.read_bytes()), media.DOCX, job)
-    return title, restore_entities(markdown), images
+    title, markdown, images = _convert(keep_text(job.path.read_bytes()), media.DOCX, job)
+    with Package(job.path) as package:
+        return title, restore_text(markdown, notes(package)), images
 
 
 def _pptx(job: Job) -> Extracted:

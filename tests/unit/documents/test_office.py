@@ -13,7 +13,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from examples.make import pumps_html, rota_docx
 from pipeline.documents import media
-from pipeline.documents.entities import keep_entities
+from pipeline.documents.docx import keep_text
 from pipeline.documents.job import Opened
 from pipeline.documents.markup import closed_html, read_html
 from pipeline.documents.office import read
@@ -46,6 +46,24 @@ def replaced(docx: bytes, before: str, after: str) -> bytes:
     return out.getvalue()
 
 
+def with_notes(docx: bytes, notes: dict[str, str]) -> bytes:
+    """Add ``footnotes`` and ``endnotes``, each its XML, and what a package says of them."""
+    office = "application/vnd.openxmlformats-officedocument.wordprocessingml"
+    relation = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+    types = "".join(
+        f'<Override PartName="/word/{name}.xml" ContentType="{office}.{name}+xml"/></Types>' for name in notes
+    ).replace("</Types><", "<")
+    relations = "".join(
+        f'<Relationship Id="rId{name}" Type="{relation}/{name}" Target="{name}.xml"/>' for name in notes
+    )
+    docx = replaced(replaced(docx, "</Types>", types), "</Relationships>", f"{relations}</Relationships>")
+    out = io.BytesIO(docx)
+    with zipfile.ZipFile(out, "a") as target:
+        for name, xml in notes.items():
+            target.writestr(f"word/{name}.xml", xml)
+    return out.getvalue()
+
+
 def test_a_docx_is_markdown_with_its_image_as_a_page_where_it_stood(make_job: MakeJob) -> None:
     title, (before, image, after) = parsed(make_job, rota_docx(), media.DOCX)
     assert title == "Night Watch"
@@ -63,6 +81,42 @@ def test_no_entity_of_a_docx_is_lost(make_job: MakeJob) -> None:
     content = replaced(rota_docx(), "Nobody", "R&amp;D: 3 &lt; 5 &gt; 2, caf&#233; &#x4e2d; &quot;x&quot; nobody")
     _, pages = parsed(make_job, content, media.DOCX)
     assert 'R&D: 3 \\< 5 > 2, café 中 "x" nobody' in pages[0].text
+
+
+def test_words_of_a_docx_are_not_joined_over_a_tab_a_line_end_or_a_hyphen(make_job: MakeJob) -> None:
+    run = 'Nobody</w:t><w:tab/><w:t>came</w:t><w:cr/><w:t>to</w:t><w:ptab w:alignment="left"/><w:t>the re'
+    content = replaced(rota_docx(), "Nobody", f"{run}</w:t><w:noBreakHyphen/><w:t>opening")
+    _, pages = parsed(make_job, content, media.DOCX)
+    assert "Nobody came to the re-opening" in " ".join(pages[0].text.split())
+
+
+@pytest.mark.parametrize("line_above", ['w:type="separator" w:id="-1"', 'w:type="separator" w:id="1"'])
+def test_every_note_of_a_docx_is_read(make_job: MakeJob, line_above: str) -> None:
+    word = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+    said = {"foot": ["first", "second"], "end": ["third", "fourth"]}
+    refer = "".join(
+        f'Nobody</w:t></w:r><w:r><w:{kind}noteReference w:id="{number}"/></w:r><w:r><w:t>'
+        for kind in said
+        for number in (1, 2)
+    )
+    parts = {
+        f"{kind}notes": f"<w:{kind}notes {word}><w:{kind}note {line_above}><w:p/></w:{kind}note>"
+        + "".join(
+            f'<w:{kind}note w:id="{number}"><w:p><w:r><w:t>{text}</w:t></w:r></w:p></w:{kind}note>'
+            for number, text in enumerate(texts, start=1)
+        )
+        + f"</w:{kind}notes>"
+        for kind, texts in said.items()
+    }
+    _, pages = parsed(make_job, with_notes(replaced(rota_docx(), "Nobody", refer), parts), media.DOCX)
+    text = "\n".join(page.text for page in pages)
+    assert re.findall(r"Nobody(\[\^\d\])", text) == ["[^1]", "[^2]", "[^3]", "[^4]"]
+    assert set(re.findall(r"^(\[\^\d\]): (\w+)", text, re.MULTILINE)) == {
+        ("[^1]", "first"),
+        ("[^2]", "second"),
+        ("[^3]", "third"),
+        ("[^4]", "fourth"),
+    }
 
 
 def test_html_is_read_in_its_encoding_without_what_is_not_shown(make_job: MakeJob) -> None:
@@ -216,7 +270,7 @@ def test_what_is_opened_again_and_again_takes_no_time(repeated: str) -> None:
     title, page = read_html(b"<html><p>Seen</p>" + repeated.encode() * 100_000)
     assert REFERENCE.sub("", page).startswith("<html><p>Seen</p>")
     docx = replaced(rota_docx(), "Nobody", f"Nobody {'&amp;>' * 100_000}")
-    assert len(keep_entities(docx)) > 1000
+    assert len(keep_text(docx)) > 1000
     assert title is None
     assert time.process_time() - began < 10
 

@@ -1,0 +1,105 @@
+"""Works around what a reader loses of a DOCX's text (kreuzberg 4.10.4), by rewriting its parts before it sees them.
+
+- XML entities: "R&amp;D" came out as "RD". Markup ones become private characters that nothing else uses, the rest what
+  they stand for.
+- Tabs, and line ends and hyphens of the rarer kinds: the words around them were joined.
+- Notes: the first of them, those in tables, and of a footnote and an endnote of one number the one were lost. What
+  refers to a note becomes text, and their own text is read here.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from collections.abc import Mapping
+from xml.etree.ElementTree import Element
+
+from pipeline.documents.package import Package
+
+__all__ = ["keep_text", "notes", "restore_text"]
+
+_WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
+_STAND_INS = {"amp": "\U0010fff0", "lt": "\U0010fff1", "gt": "\U0010fff2", "quot": '"', "apos": "'"}
+_BACK = {"\U0010fff0": "&", "\U0010fff1": "\\<", "\U0010fff2": ">"}
+_RESTORE = re.compile("[\U0010fff0-\U0010fff2]")
+_NOTE_STAND_IN = re.compile("\U0010fff3(foot|end)(\\d+)\U0010fff3")
+_REFERENCE = re.compile(r"&(amp|lt|gt|quot|apos|#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6});")
+# Only after tags: in an attribute a quote would end it, and attributes are read right.
+_TEXT = re.compile(r">[^<>]*")
+_PARTS = re.compile(r"^word/(document|footnotes|endnotes|comments|header\d*|footer\d*)\.xml$")
+# The tabs that a paragraph defines have attributes.
+_MARK = re.compile(r"<w:(?:(tab|cr|noBreakHyphen)|ptab\b[^<>]*)\s*/>")
+_MARKS = {"cr": "<w:br/>", "noBreakHyphen": "<w:t>-</w:t>"}
+_GAP = '<w:t xml:space="preserve"> </w:t>'
+_NOTE = re.compile(r"<w:(foot|end)noteReference\b[^<>]*?\bw:id=[\"'](\d{1,9})[\"'][^<>]*/>")
+_NOTE_TEXT = "<w:t>\U0010fff3\\1\\2\U0010fff3</w:t>"
+_BREAKS = frozenset({f"{_WORD}tab", f"{_WORD}br", f"{_WORD}cr"})
+
+
+def keep_text(docx: bytes) -> bytes:
+    """Rewrite a DOCX so that nothing of its text is lost. A package without anything of the kind stays as it is."""
+    with zipfile.ZipFile(io.BytesIO(docx)) as source:
+        changed: dict[str, bytes] = {}
+        for name in source.namelist():
+            if _PARTS.match(name):
+                part = source.read(name)
+                if (kept := _kept(part.decode("utf-8", "replace")).encode("utf-8")) != part:
+                    changed[name] = kept
+        if not changed:
+            return docx
+        rewritten = io.BytesIO()
+        with zipfile.ZipFile(rewritten, "w") as target:
+            for name in dict.fromkeys(source.namelist()):
+                target.writestr(name, changed[name] if name in changed else source.read(name))
+    return rewritten.getvalue()
+
+
+def notes(package: Package) -> dict[tuple[str, str], str]:
+    """The text of each footnote (``foot``) and endnote (``end``) by its kind and number, a paragraph a line."""
+    found: dict[tuple[str, str], str] = {}
+    for kind in ("foot", "end"):
+        part = package.xml(f"word/{kind}notes.xml")
+        for note in part.iter(f"{_WORD}{kind}note") if part is not None else ():
+            lines = (" ".join(_words(paragraph).split()) for paragraph in note.iter(f"{_WORD}p"))
+            found[kind, note.get(f"{_WORD}id", "")] = "\n    ".join(filter(None, lines))
+    return found
+
+
+def _words(paragraph: Element) -> str:
+    parts = (part for part in paragraph.iter() if part.tag == f"{_WORD}t" or part.tag in _BREAKS)
+    return "".join(" " if part.tag in _BREAKS else part.text or "" for part in parts)
+
+
+def restore_text(markdown: str, said: Mapping[tuple[str, str], str]) -> str:
+    """Put the characters back into the text that was read, and the notes in the order of what refers to them after it.
+
+    Args:
+        said: The text of the notes.
+    """
+    numbers: dict[tuple[str, str], int] = {}
+
+    def refer(match: re.Match[str]) -> str:
+        note = (match[1], match[2])
+        return f"[^{numbers.setdefault(note, len(numbers) + 1)}]" if said.get(note) else ""
+
+    referring = _NOTE_STAND_IN.sub(refer, _RESTORE.sub(lambda match: _BACK[match.group()], markdown))
+    return "\n\n".join([referring.rstrip(), *(f"[^{number}]: {said[note]}" for note, number in numbers.items())])
+
+
+def _kept(part: str) -> str:
+    if "&" in part:
+        part = _TEXT.sub(lambda match: _REFERENCE.sub(_stand_in, match.group()), part)
+    return _NOTE.sub(_NOTE_TEXT, _MARK.sub(lambda match: _MARKS.get(match[1] or "", _GAP), part))
+
+
+def _stand_in(match: re.Match[str]) -> str:
+    name = match.group(1)
+    if name in _STAND_INS:
+        return _STAND_INS[name]
+    code = int(name[2:], 16) if name[1] in "xX" else int(name[1:])
+    if code in (0x26, 0x3C, 0x3E):
+        return _STAND_INS[{0x26: "amp", 0x3C: "lt", 0x3E: "gt"}[code]]
+    # What XML doesn't allow stays a reference, and the reader's business.
+    allowed = code in (9, 10, 13) or 0x20 <= code <= 0xD7FF or 0xE000 <= code <= 0xFFFD or 0x10000 <= code <= 0x10FFFF
+    return chr(code) if allowed else match.group()

@@ -9,13 +9,11 @@
 
 from __future__ import annotations
 
-import io
 import re
-import zipfile
 from collections.abc import Mapping
 from xml.etree.ElementTree import Element
 
-from pipeline.documents.package import Package
+from pipeline.documents.package import Package, in_utf8, rewritten
 
 __all__ = ["keep_text", "notes", "restore_text"]
 
@@ -38,21 +36,8 @@ _BREAKS = frozenset({f"{_WORD}tab", f"{_WORD}br", f"{_WORD}cr"})
 
 
 def keep_text(docx: bytes) -> bytes:
-    """Rewrite a DOCX so that nothing of its text is lost. A package without anything of the kind stays as it is."""
-    with zipfile.ZipFile(io.BytesIO(docx)) as source:
-        changed: dict[str, bytes] = {}
-        for name in source.namelist():
-            if _PARTS.match(name):
-                part = source.read(name)
-                if (kept := _kept(part.decode("utf-8", "replace")).encode("utf-8")) != part:
-                    changed[name] = kept
-        if not changed:
-            return docx
-        rewritten = io.BytesIO()
-        with zipfile.ZipFile(rewritten, "w") as target:
-            for name in dict.fromkeys(source.namelist()):
-                target.writestr(name, changed[name] if name in changed else source.read(name))
-    return rewritten.getvalue()
+    """Rewrite a DOCX so that nothing of its text is lost."""
+    return rewritten(docx, _PARTS, in_utf8(_kept))
 
 
 def notes(package: Package) -> dict[tuple[str, str], str]:

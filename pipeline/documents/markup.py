@@ -24,6 +24,7 @@ _ENDS = {
 }
 _ENDS["!--"] = re.compile("-->")
 _TAG_END = re.compile(">")
+_XHTML = re.compile(r"\s*<\?xml\b")
 _TAG = re.compile(r"<(/?)([A-Za-z][^\s/<>]*)([^<>]*)>")
 _PREFORMATTED = re.compile(r"(<pre\b.*?</pre>)", re.DOTALL)
 _BLOCK_EDGE = re.compile(r"<h[1-6]\b[^>]*>|</(?:h[1-6]|p|div|table|blockquote|center|section|article)>")
@@ -39,6 +40,8 @@ _HELD_DEPTH = 8
 _VOID = frozenset(
     ("area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr")
 )
+# In HTML an empty element of XML would stay open.
+_EMPTY = re.compile(rf"<((?!(?:{'|'.join(sorted(_VOID))})\b)[A-Za-z][^\s/<>]*)([^<>]*)/>")
 # Their end is implied by what comes next.
 _END_BY_THEMSELVES = frozenset(
     ("p", "li", "dt", "dd", "tr", "td", "th", "thead", "tbody", "tfoot", "colgroup", "option", "optgroup", "rt", "rp")
@@ -56,6 +59,8 @@ def read_html(data: bytes) -> tuple[str | None, str]:
         The title, and the page.
     """
     page = safe_text(decode(data, declares=True))
+    if _XHTML.match(page):
+        page = _EMPTY.sub(r"<\1\2></\1>", page)
     seen, titles = _seen(page)
     title = _SPACE.sub(" ", unescape(titles[0])).strip()[:_MAX_TITLE_CHARS] if titles else ""
     return title or None, seen

@@ -9,13 +9,12 @@ from typing import Any, cast
 
 import kreuzberg
 
-from pipeline.documents import media
-from pipeline.documents.docx import keep_text, notes, restore_text
+from pipeline.documents import docx, media, odt
 from pipeline.documents.job import Event, Job
 from pipeline.documents.limits import check_archive, check_markup
 from pipeline.documents.mail import read_mail
 from pipeline.documents.markup import closed_html, read_html, read_xml
-from pipeline.documents.package import Package
+from pipeline.documents.package import Package, rewritten
 from pipeline.documents.pages import first_heading, image_page, number_pages, text_page
 from pipeline.documents.pictures import REFERENCE, Pictures
 from pipeline.documents.raster import Sink
@@ -37,6 +36,7 @@ _SLIDE = re.compile(rf"^{_SLIDE_MARK}(\d{{1,6}})$\n?", re.MULTILINE)
 _PICTURE_MARK = "TIDEGATEPICTURE"
 _PICTURE = re.compile(rf"{_PICTURE_MARK}(\d{{1,6}})")
 _HEADER = re.compile(r"^([A-Z][A-Za-z-]{1,20}): ")
+_CHAPTERS = re.compile(r".*\.x?html?$", re.IGNORECASE | re.DOTALL)
 _RULE = re.compile(r"^-{3,}$\n?", re.MULTILINE)
 # What needs no escape in Markdown, and would stand in the way of a search for it.
 _NEEDLESS_ESCAPE = re.compile(r"\\([&.,:;!?()+=%@/'\"$^{}~-])")
@@ -91,9 +91,9 @@ def _convert_html(page: str, job: Job) -> tuple[str, list[dict[str, Any]]]:
 
 
 def _docx(job: Job) -> Extracted:
-    title, markdown, images = _convert(keep_text(job.path.read_bytes()), media.DOCX, job)
+    title, markdown, images = _convert(docx.keep_text(job.path.read_bytes()), media.DOCX, job)
     with Package(job.path) as package:
-        return title, restore_text(markdown, notes(package)), images
+        return title, docx.restore_text(markdown, docx.notes(package)), images
 
 
 def _pptx(job: Job) -> Extracted:
@@ -119,6 +119,19 @@ def _odp(job: Job) -> Extracted:
             raise RejectedInput("corrupt", "its content.xml is missing or damaged")
     text = "".join(_slide(str(number), slide) for number, slide in enumerate(slides, start=1))
     return _clean_title(title.text if title is not None else None), text, []
+
+
+def _odt(job: Job) -> Extracted:
+    return _convert(odt.keep_text(job.path.read_bytes()), media.ODT, job)
+
+
+def _epub(job: Job) -> Extracted:
+    """A book's chapters are pages of XHTML, and go through the same converter as those."""
+    return _convert(rewritten(job.path.read_bytes(), _CHAPTERS, _chapter), media.EPUB, job)
+
+
+def _chapter(page: bytes) -> bytes:
+    return closed_html(read_html(page)[1]).encode("utf-8")
 
 
 def _rtf(job: Job) -> Extracted:
@@ -196,10 +209,12 @@ _EXTRACTORS: dict[str, Callable[[Job], Extracted]] = {
     media.DOC: _doc,
     media.DOCX: _docx,
     media.EML: _mail,
+    media.EPUB: _epub,
     media.HTML: _html,
     media.MSG: _msg,
     media.ODP: _odp,
     media.ODS: _ods,
+    media.ODT: _odt,
     media.PPT: _ppt,
     media.PPTX: _pptx,
     media.RTF: _rtf,

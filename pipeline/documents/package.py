@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import posixpath
+import re
 import zipfile
 import zlib
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from urllib.parse import unquote
@@ -12,7 +16,7 @@ from xml.etree import ElementTree
 
 from pipeline.documents.limits import check_markup
 
-__all__ = ["Package"]
+__all__ = ["Package", "in_utf8", "rewritten"]
 
 _RELATIONSHIPS = "{http://schemas.openxmlformats.org/package/2006/relationships}Relationship"
 _UNREADABLE = (
@@ -25,6 +29,41 @@ _UNREADABLE = (
     RuntimeError,
     KeyError,
 )
+
+
+def rewritten(package: bytes, parts: re.Pattern[str], rewrite: Callable[[bytes], bytes]) -> bytes:
+    """A package with some parts changed; the same bytes when nothing is. What can't be read is left out of a new one.
+
+    Args:
+        parts: The names of those, from their beginning.
+        rewrite: Takes and returns a part's bytes.
+    """
+    with zipfile.ZipFile(io.BytesIO(package)) as source:
+        changed: dict[str, bytes] = {}
+        for name in filter(parts.match, source.namelist()):
+            with suppress(*_UNREADABLE):
+                if (new := rewrite(old := source.read(name))) != old:
+                    changed[name] = new
+        if not changed:
+            return package
+        out = io.BytesIO()
+        with zipfile.ZipFile(out, "w") as target:
+            for name in dict.fromkeys(source.namelist()):
+                with suppress(*_UNREADABLE):
+                    target.writestr(name, changed[name] if name in changed else source.read(name))
+    return out.getvalue()
+
+
+def in_utf8(rewrite: Callable[[str], str]) -> Callable[[bytes], bytes]:
+    """For ``rewritten``: a change of a part's text, which a part in another encoding is spared."""
+
+    def change(part: bytes) -> bytes:
+        try:
+            return rewrite(part.decode("utf-8")).encode("utf-8")
+        except UnicodeDecodeError:
+            return part
+
+    return change
 
 
 class Package:

@@ -220,6 +220,43 @@ def test_a_picture_that_stands_in_several_places_is_described_where_it_stands_fi
     assert pages[2].text.count(PLATE) == 50
 
 
+def test_no_word_of_a_book_is_lost_or_joined_with_the_next(make_job: MakeJob) -> None:
+    with zipfile.ZipFile(io.BytesIO(book_epub())) as archive:
+        chapter = archive.read("OPS/text/b-first.xhtml").decode()
+    more = (
+        '<script src="x.js"/><div>First</div>\nread\n<b>this</b><a id="x"/>'
+        f"<table><tr><td>one<p>two</p>three</td></tr></table>{'<div>' * 100}deep{'</div>' * 100}"
+    )
+    changed = chapter.replace("<h1>", f"{more}<h1>").encode("utf-16")
+    damaged = repacked(
+        book_epub(), **{"OPS__text__b-first_DOT_xhtml": changed, "OPS__art__plate_DOT_png": b"not a picture"}
+    )
+    _, pages = parsed(make_job, damaged, media.EPUB)
+    words = " ".join(" ".join(page.text for page in pages).replace("*", "").replace("|", "").split())
+    assert "First read this one two three" in words
+    assert "deep" in words
+    assert "Fourteen turns & a half" in words
+
+
+def test_no_word_of_an_open_document_is_lost_or_joined_with_the_next(make_job: MakeJob) -> None:
+    with zipfile.ZipFile(io.BytesIO(fixture("valves.odt"))) as archive:
+        content = archive.read("content.xml").decode()
+    more = (
+        "<text:p>Name:<text:tab/>Bo<text:s/>Ek</text:p><text:numbered-paragraph><text:p>Rule one</text:p>"
+        "</text:numbered-paragraph><text:p>read <text:ruby><text:ruby-base>潮門</text:ruby-base>"
+        "<text:ruby-text>shiomon</text:ruby-text></text:ruby></text:p></office:text>"
+    )
+    changed = content.replace("</office:text>", more).replace(
+        "Zoë Müller</text:p>", "Zoë</text:p><text:p>Müller</text:p>"
+    )
+    assert changed.count("<text:p>Müller") == 1
+    _, pages = parsed(make_job, repacked(fixture("valves.odt"), content_DOT_xml=changed), media.ODT)
+    text = "\n".join(page.text for page in pages)
+    assert "| Zoë Müller |" in text
+    for words in ("Name: Bo Ek", "Rule one", "read 潮門 (shiomon)"):
+        assert words in text
+
+
 def ink(path: Path) -> int:
     """The rightmost marked column: a longer word reaches further."""
     with Image.open(path) as image:

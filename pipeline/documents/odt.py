@@ -1,4 +1,4 @@
-"""Works around what a reader loses of an ODT's text (kreuzberg 4.10.4), by rewriting its content before it sees it.
+"""Works around what a reader loses of the text of an ODT or ODS (kreuzberg 4.10.4), by rewriting it beforehand.
 
 Words around tabs and spaces of their own kind were joined, and those of two paragraphs in a cell; numbered paragraphs
 and words with a reading above them (ruby) were left out.
@@ -13,14 +13,14 @@ from pipeline.documents.package import in_utf8, rewritten
 __all__ = ["keep_text"]
 
 _CONTENT = re.compile(r"content\.xml$")
-_GAP = re.compile(r"<text:(?:tab|s)\b[^<>]*/>|(?=</text:(?:p|h)>)")
+_GAP = re.compile(r"<text:(?:tab|s)\b[^<>]*/>|(?=</text:(?:p|h)>\s*<text:|<text:line-break\b)")
 _AROUND = re.compile(r"</?text:(?:numbered-paragraph|ruby|ruby-base)\b[^<>]*>")
 _READING = re.compile(r"<text:ruby-text\b[^<>]*>([^<>]*)</text:ruby-text>")
 
 
-def keep_text(odt: bytes) -> bytes:
-    """Rewrite an ODT so that nothing of its text is lost."""
-    return rewritten(odt, _CONTENT, in_utf8(_kept))
+def keep_text(package: bytes) -> bytes:
+    """Rewrite an ODT or ODS so that nothing of its text is lost."""
+    return rewritten(package, _CONTENT, in_utf8(_kept))
 
 
 def _kept(content: str) -> str:

@@ -21,7 +21,7 @@ from pipeline.documents.raster import Sink
 from pipeline.documents.rtf import take_pictures
 from pipeline.documents.sections import sections
 from pipeline.documents.sheets import ods_pictures, with_pictures, xlsx_pictures
-from pipeline.documents.slides import odp_slides, pptx_slides
+from pipeline.documents.slides import odp_slides, pptx_slides, pptx_text
 from pipeline.documents.text import table_rows
 from pipeline.domain.document import ParsedPage, TextFormat
 from pipeline.domain.errors import RejectedInput
@@ -38,6 +38,8 @@ _PICTURE = re.compile(rf"{_PICTURE_MARK}(\d{{1,6}})")
 _HEADER = re.compile(r"^([A-Z][A-Za-z-]{1,20}): ")
 _CHAPTERS = re.compile(r".*\.x?html?$", re.IGNORECASE | re.DOTALL)
 _RULE = re.compile(r"^-{3,}$\n?", re.MULTILINE)
+# How the library writes a tab; as one it would begin code.
+_TAB = "&#9;"
 # What needs no escape in Markdown, and would stand in the way of a search for it.
 _NEEDLESS_ESCAPE = re.compile(r"\\([&.,:;!?()+=%@/'\"$^{}~-])")
 
@@ -97,7 +99,7 @@ def _docx(job: Job) -> Extracted:
 
 
 def _pptx(job: Job) -> Extracted:
-    title, markdown, images = _extract(job)
+    title, markdown, images = _convert(pptx_text(job.path.read_bytes()), media.PPTX, job)
     with Package(job.path) as package:
         shown = pptx_slides(package)
     first, *rest = _SLIDE.split(markdown)
@@ -182,7 +184,7 @@ def _xlsx(job: Job) -> Extracted:
 
 
 def _ods(job: Job) -> Extracted:
-    title, markdown, images = _extract(job)
+    title, markdown, images = _convert(odt.keep_text(job.path.read_bytes()), media.ODS, job)
     with Package(job.path) as package:
         return title, with_pictures(markdown, ods_pictures(package)), images
 
@@ -243,7 +245,8 @@ def _convert(data: bytes, media_type: str, job: Job, output: str = "markdown") -
     title = metadata.get("title") or (metadata.get("core_properties") or {}).get("title")
     if media_type == media.MSG:
         title = metadata.get("subject")
-    return _clean_title(title), result.content, [dict(image) for image in result.images or []]
+    content = result.content.replace(_TAB, " ")
+    return _clean_title(title), content, [dict(image) for image in result.images or []]
 
 
 def _slide(number: str, content: str) -> str:

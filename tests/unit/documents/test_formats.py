@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import re
 import zipfile
 from pathlib import Path
 
@@ -255,6 +256,21 @@ def test_no_word_of_an_open_document_is_lost_or_joined_with_the_next(make_job: M
     assert "| Zoë Müller |" in text
     for words in ("Name: Bo Ek", "Rule one", "read 潮門 (shiomon)"):
         assert words in text
+
+
+def test_no_word_of_a_slide_is_lost_or_cut(make_job: MakeJob) -> None:
+    package = fixture("valves.pptx")
+    slide = part(package, "ppt/slides/slide2.xml")
+    shape = slide[slide.index("<p:sp>") : slide.index("</p:sp>") + len("</p:sp>")]
+    run = '<a:r><a:rPr lang="en" b="1"/><a:t>sm</a:t></a:r><a:r><a:rPr lang="no"/><a:t>ørefett\there</a:t></a:r>'
+    newer = re.sub(r"<a:r>.*</a:r>", run, shape, flags=re.DOTALL)
+    both = (
+        '<mc:AlternateContent xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006">'
+        f'<mc:Choice Requires="a14">{newer}</mc:Choice><mc:Fallback>{newer}</mc:Fallback></mc:AlternateContent>'
+    )
+    content = repacked(package, ppt__slides__slide2_DOT_xml=slide.replace("</p:spTree>", f"{both}</p:spTree>"))
+    _, pages = parsed(make_job, content, media.PPTX)
+    assert " ".join(page.text for page in pages).count("smørefett here") == 1
 
 
 def ink(path: Path) -> int:

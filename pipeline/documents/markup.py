@@ -29,6 +29,8 @@ _TAG = re.compile(r"<(/?)([A-Za-z][^\s/<>]*)([^<>]*)>")
 _PREFORMATTED = re.compile(r"(<pre\b.*?</pre>)", re.DOTALL)
 _BLOCK_EDGE = re.compile(r"<h[1-6]\b[^>]*>|</(?:h[1-6]|p|div|table|blockquote|center|section|article)>")
 _SPACE = re.compile(r"\s+")
+# Of XHTML, TEI and OpenDocument.
+_LINE_ENDS = frozenset({"br", "lb", "pb", "cb", "tab", "line-break"})
 _MAX_TITLE_CHARS = 300
 # The converter drops without a word what lies below some 60 elements (html-to-markdown 3.14).
 _DEEPEST = 48
@@ -180,9 +182,21 @@ def _lines(element: ElementTree.Element) -> Iterator[tuple[str, str]]:
         tag = item.tag.rpartition("}")[2]
         own = [item.text, *(child.tail for child in item)]
         if any(text and text.strip() for text in own) or len(item) == 0:
-            words = _SPACE.sub(" ", "".join(item.itertext())).strip()
+            words = _SPACE.sub(" ", "".join(_texts(item))).strip()
             attributes = " ".join(f"{name.rpartition('}')[2]}={value}" for name, value in item.attrib.items())
             if words or attributes:
                 yield tag, " ".join(filter(None, [words, f"({attributes})" if attributes else ""]))
         else:
             stack.extend(reversed(item))
+
+
+def _texts(element: ElementTree.Element) -> Iterator[str]:
+    """All text of an element in order, with a space for what ends a line."""
+    stack: list[ElementTree.Element | str] = [element]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, str):
+            yield item
+            continue
+        yield " " if item.tag.rpartition("}")[2].lower() in _LINE_ENDS else item.text or ""
+        stack.extend(part for child in reversed(item) for part in (child.tail or "", child))

@@ -202,6 +202,13 @@ def test_xml_is_text_under_the_names_of_its_tags(make_job: MakeJob) -> None:
     assert only.text == "**title**: T\n\n**s**: für alle (n=1)"
 
 
+def test_words_of_xml_are_not_joined_over_the_end_of_a_line(make_job: MakeJob) -> None:
+    _, (only,) = parsed(
+        make_job, "<doc><p>one<lb/>two<b>three</b>four<x:br xmlns:x='y'/> H<sub>2</sub>O</p></doc>", media.XML
+    )
+    assert only.text == "**p**: one twothreefour H2O"
+
+
 @pytest.mark.parametrize("media_type", [media.XML, media.HTML])
 def test_markup_with_entities_of_its_own_is_unsafe(make_job: MakeJob, media_type: str) -> None:
     with pytest.raises(RejectedInput, match="unsafe"):

@@ -70,8 +70,7 @@ class Calls:
         """The embedding role of the configured space."""
         chain: Chain = self.container.chains.chain("embedder", interactive=interactive)
         space = self.container.space
-        reference = PostgresReference(self.container.sessions, self.executor, space.model, space.dim)
-        return FallbackEmbedder(self.caller, chain, space.dim, reference)
+        return self._embedder(chain, space.model, space.dim, interactive=interactive)
 
     def embedder_of(self, space: Space, *, interactive: bool = False) -> FallbackEmbedder | None:
         """The embedding role of any space; None when nobody knows how its model is asked."""
@@ -80,8 +79,12 @@ class Calls:
             return None
         if interactive != chain.policy.interactive:
             chain = replace(chain, policy=replace(chain.policy, interactive=interactive))
-        reference = PostgresReference(self.container.sessions, self.executor, space.model, space.dim)
-        return FallbackEmbedder(self.caller, chain, space.dim, reference)
+        return self._embedder(chain, space.model, space.dim, interactive=interactive)
+
+    def _embedder(self, chain: Chain, model: str, dim: int, *, interactive: bool) -> FallbackEmbedder:
+        # Somebody who waits at a terminal is told; a worker has an answer in its hands.
+        reference = PostgresReference(self.container.sessions, self.executor, model, dim, patient=not interactive)
+        return FallbackEmbedder(self.caller, chain, dim, reference)
 
     async def close(self) -> None:
         """Close connections and local models, on their loop."""

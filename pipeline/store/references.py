@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from sqlalchemy import select, update
 
+from pipeline.domain.errors import ServiceUnavailable
 from pipeline.store.schema import EmbeddingSpace
 from pipeline.store.session import Sessions
 from pipeline.store.spaces import ensure_space
@@ -18,10 +19,19 @@ __all__ = ["PostgresReference"]
 T = TypeVar("T")
 
 
-class PostgresReference:
-    """The reference of one space (port ``SpaceReference``). The loop never touches Postgres: an executor does."""
+_PAUSE_S = 0.5
 
-    def __init__(self, sessions: Sessions, executor: Executor, model: str, dim: int) -> None:
+
+class PostgresReference:
+    """The reference of one space (port ``SpaceReference``). The loop never touches Postgres: an executor does.
+
+    Args:
+        patient: Whether a proposal waits for Postgres to come back: its vector is part of an answer that has been paid
+            for. Whoever cancels the task ends that.
+    """
+
+    def __init__(self, sessions: Sessions, executor: Executor, model: str, dim: int, *, patient: bool) -> None:
+        self._patient = patient
         self._sessions = sessions
         self._executor = executor
         self._model = model
@@ -33,7 +43,13 @@ class PostgresReference:
 
     async def propose(self, vector: list[float]) -> list[float]:
         """See ``SpaceReference.propose``."""
-        return await self._run(lambda: self._propose(vector))
+        while True:
+            try:
+                return await self._run(lambda: self._propose(vector))
+            except ServiceUnavailable:
+                if not self._patient:
+                    raise
+            await asyncio.sleep(_PAUSE_S)
 
     async def _run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)

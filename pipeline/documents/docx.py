@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from xml.etree.ElementTree import Element
 
-from pipeline.documents.package import Package, in_utf8, rewritten
+from pipeline.documents.package import Package, in_utf8, line_of, rewritten
 
 __all__ = ["keep_text", "notes", "restore_text"]
 
@@ -25,7 +24,7 @@ _NOTE_STAND_IN = re.compile("\U0010fff3(foot|end)(\\d+)\U0010fff3")
 _REFERENCE = re.compile(r"&(amp|lt|gt|quot|apos|#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6});")
 # Only after tags: in an attribute a quote would end it, and attributes are read right.
 _TEXT = re.compile(r">[^<>]*")
-_PARTS = re.compile(r"^word/(document|footnotes|endnotes|comments|header\d*|footer\d*)\.xml$")
+_PARTS = re.compile(r"^word/(document|comments|header\d*|footer\d*)\.xml$")
 # The tabs that a paragraph defines have attributes.
 _MARK = re.compile(r"<w:(?:(tab|cr|noBreakHyphen)|ptab\b[^<>]*)\s*/>")
 _MARKS = {"cr": "<w:br/>", "noBreakHyphen": "<w:t>-</w:t>"}
@@ -46,14 +45,9 @@ def notes(package: Package) -> dict[tuple[str, str], str]:
     for kind in ("foot", "end"):
         part = package.xml(f"word/{kind}notes.xml")
         for note in part.iter(f"{_WORD}{kind}note") if part is not None else ():
-            lines = (" ".join(_words(paragraph).split()) for paragraph in note.iter(f"{_WORD}p"))
+            lines = (line_of(paragraph, f"{_WORD}t", _BREAKS) for paragraph in note.iter(f"{_WORD}p"))
             found[kind, note.get(f"{_WORD}id", "")] = "\n    ".join(filter(None, lines))
     return found
-
-
-def _words(paragraph: Element) -> str:
-    parts = (part for part in paragraph.iter() if part.tag == f"{_WORD}t" or part.tag in _BREAKS)
-    return "".join(" " if part.tag in _BREAKS else part.text or "" for part in parts)
 
 
 def restore_text(markdown: str, said: Mapping[tuple[str, str], str]) -> str:

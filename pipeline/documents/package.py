@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 
 from pipeline.documents.limits import check_markup
 
-__all__ = ["Package", "in_utf8", "rewritten"]
+__all__ = ["Package", "in_utf8", "line_of", "rewritten"]
 
 _RELATIONSHIPS = "{http://schemas.openxmlformats.org/package/2006/relationships}Relationship"
 _UNREADABLE = (
@@ -64,6 +64,17 @@ def in_utf8(rewrite: Callable[[str], str]) -> Callable[[bytes], bytes]:
             return part
 
     return change
+
+
+def line_of(paragraph: ElementTree.Element, text: str, breaks: frozenset[str]) -> str:
+    """The words of a paragraph as one line, without more than a space between two.
+
+    Args:
+        text: The tag of what holds text.
+        breaks: The tags of what parts words and holds none.
+    """
+    parts = (" " if part.tag in breaks else part.text or "" for part in paragraph.iter() if part.tag in {text, *breaks})
+    return " ".join("".join(parts).split())
 
 
 class Package:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
-from pipeline.documents.package import Package, in_utf8, rewritten
+from pipeline.documents.package import Package, in_utf8, line_of, rewritten
 from pipeline.documents.text import table_rows
 
 __all__ = ["odp_slides", "pptx_slides", "pptx_text"]
@@ -90,14 +90,8 @@ def _pptx_paragraphs(page: Element) -> Iterator[str]:
         if place is not None and place.get("type") in _NO_NOTES:
             continue
         for paragraph in shape.iter(f"{_A}p"):
-            runs = (" " if item.tag == f"{_A}br" else item.text or "" for item in paragraph.iter() if _is_text(item))
-            words = " ".join("".join(runs).split())
-            if words:
+            if words := line_of(paragraph, f"{_A}t", frozenset({f"{_A}br"})):
                 yield _plain(words)
-
-
-def _is_text(item: Element) -> bool:
-    return item.tag in (f"{_A}t", f"{_A}br")
 
 
 def odp_slides(package: Package) -> Iterator[str]:

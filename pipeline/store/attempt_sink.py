@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session, sessionmaker
 from pipeline.domain.call import Outcome, Skip, TryRecord
 from pipeline.domain.errors import ServiceUnavailable
 from pipeline.failover.records import AttemptStart, CallContext
+from pipeline.store.patience import outlasting
 from pipeline.store.schema import Attempt, Base, Unit, Worker
 
 __all__ = ["PostgresAttemptSink", "close_lost_attempts"]
@@ -107,13 +108,8 @@ class PostgresAttemptSink:
             task.add_done_callback(self._late.discard)
 
     async def _write_late(self, statement: Executable, values: Mapping[str, Any]) -> None:
-        while True:
-            await asyncio.sleep(_LATE_PAUSE_S)
-            try:
-                await self._write(statement, values)
-            except ServiceUnavailable:
-                continue
-            return
+        await asyncio.sleep(_LATE_PAUSE_S)
+        await outlasting(lambda: self._write(statement, values))
 
     def _commit(self, statement: Executable, values: Mapping[str, Any]) -> Any:
         with self._sessions() as session:

@@ -81,20 +81,16 @@ def count_states(session: Session, scope: Scope) -> tuple[dict[RunState, int], l
         The counts; and the runs that newer ones have superseded, to be taken off where rows are counted from indexes,
         or None where the newest are to be looked for instead.
     """
-    condition, values = scope.condition()
     superseded: list[int] | None = None
-    if not condition:
+    in_all: list[tuple[Any, ...]] = []
+    if not scope.condition()[0]:
         rows = _rows(session, _RUNS_IN_ALL)
-        found = [(state, runs) for state, runs, _ in rows]
+        in_all = [(state, runs) for state, runs, _ in rows]
         # Most often every document comes with its first run.
-        is_plain = sum(runs for _, runs in found) == max((documents for _, _, documents in rows), default=0)
+        is_plain = not rows or sum(runs for _, runs in in_all) == rows[0][-1]
         superseded = [] if is_plain else _superseded(session)
-    if superseded is None:
-        found = _rows(session, _RUNS_IN_SCOPE.format(condition=condition), values)
-    elif superseded:
-        found += _taken_off(session, _RUNS_OF_THESE, superseded)
     counts = dict.fromkeys(RunState, 0)
-    for state, documents in found:
+    for state, documents in _of_newest(session, scope, superseded, in_all, _RUNS_OF_THESE, _RUNS_IN_SCOPE):
         counts[RunState(state)] += documents
     return counts, superseded
 
@@ -105,15 +101,9 @@ def stage_totals(session: Session, scope: Scope, superseded: Sequence[int] | Non
     Args:
         superseded: What ``count_states`` said of this scope.
     """
-    if superseded is None:
-        condition, values = scope.condition()
-        counted = _rows(session, _UNITS_IN_SCOPE.format(condition=condition), values)
-    else:
-        counted = _rows(session, _UNITS_IN_ALL)
-        if superseded:
-            counted += _taken_off(session, _UNITS_OF_THESE, superseded)
+    in_all = [] if superseded is None else _rows(session, _UNITS_IN_ALL)
     found: dict[str, dict[str, int]] = {stage: {} for stage in _STAGES}
-    for stage, state, units in counted:
+    for stage, state, units in _of_newest(session, scope, superseded, in_all, _UNITS_OF_THESE, _UNITS_IN_SCOPE):
         found[stage][state] = found[stage].get(state, 0) + units
     lately = _lately(session, scope)
     return [
@@ -154,9 +144,21 @@ def _rows(session: Session, statement: str, values: Mapping[str, Any] | None = N
     return [tuple(row) for row in session.execute(text(statement), values)]
 
 
-def _taken_off(session: Session, statement: str, runs: Sequence[int]) -> list[tuple[Any, ...]]:
-    """What a count of these runs says, as what is to be taken off a count of all."""
-    return [(*row[:-1], -row[-1]) for row in _rows(session, statement, {"runs": list(runs)})]
+def _of_newest(
+    session: Session,
+    scope: Scope,
+    superseded: Sequence[int] | None,
+    in_all: list[tuple[Any, ...]],
+    of_these: str,
+    in_scope: str,
+) -> list[tuple[Any, ...]]:
+    """The counts of the newest runs: those of all less the superseded ones', or of a scope where these aren't known."""
+    if superseded is None:
+        condition, values = scope.condition()
+        return _rows(session, in_scope.format(condition=condition), values)
+    if not superseded:
+        return in_all
+    return in_all + [(*row[:-1], -row[-1]) for row in _rows(session, of_these, {"runs": list(superseded)})]
 
 
 def _lately(session: Session, scope: Scope) -> dict[str, int]:

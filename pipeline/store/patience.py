@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from pipeline.domain.errors import ServiceUnavailable
 
-__all__ = ["Patience"]
+__all__ = ["Patience", "outlasting"]
 
 T = TypeVar("T")
 
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 1.0
+_LOOP_PAUSE_S = 0.5
+
+
+async def outlasting(work: Callable[[], Awaitable[T]]) -> T:
+    """Return what ``work`` returns, once Postgres lets it; for what waits on a loop, and ends when it is cancelled."""
+    while True:
+        try:
+            return await work()
+        except ServiceUnavailable:
+            await asyncio.sleep(_LOOP_PAUSE_S)
 
 
 @dataclass(slots=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from typing import TypeVar
 
 from sqlalchemy import select, update
 
-from pipeline.domain.errors import ServiceUnavailable
+from pipeline.store.patience import outlasting
 from pipeline.store.schema import EmbeddingSpace
 from pipeline.store.session import Sessions
 from pipeline.store.spaces import ensure_space
@@ -17,9 +17,6 @@ from pipeline.store.spaces import ensure_space
 __all__ = ["PostgresReference"]
 
 T = TypeVar("T")
-
-
-_PAUSE_S = 0.5
 
 
 class PostgresReference:
@@ -43,13 +40,11 @@ class PostgresReference:
 
     async def propose(self, vector: list[float]) -> list[float]:
         """See ``SpaceReference.propose``."""
-        while True:
-            try:
-                return await self._run(lambda: self._propose(vector))
-            except ServiceUnavailable:
-                if not self._patient:
-                    raise
-            await asyncio.sleep(_PAUSE_S)
+
+        def write() -> Awaitable[list[float]]:
+            return self._run(lambda: self._propose(vector))
+
+        return await (outlasting(write) if self._patient else write())
 
     async def _run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)

@@ -50,13 +50,11 @@ def with_notes(docx: bytes, notes: dict[str, str]) -> bytes:
     """Add ``footnotes`` and ``endnotes``, each its XML, and what a package says of them."""
     office = "application/vnd.openxmlformats-officedocument.wordprocessingml"
     relation = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
-    types = "".join(
-        f'<Override PartName="/word/{name}.xml" ContentType="{office}.{name}+xml"/></Types>' for name in notes
-    ).replace("</Types><", "<")
+    types = "".join(f'<Override PartName="/word/{name}.xml" ContentType="{office}.{name}+xml"/>' for name in notes)
     relations = "".join(
         f'<Relationship Id="rId{name}" Type="{relation}/{name}" Target="{name}.xml"/>' for name in notes
     )
-    docx = replaced(replaced(docx, "</Types>", types), "</Relationships>", f"{relations}</Relationships>")
+    docx = replaced(replaced(docx, "</Types>", f"{types}</Types>"), "</Relationships>", f"{relations}</Relationships>")
     out = io.BytesIO(docx)
     with zipfile.ZipFile(out, "a") as target:
         for name, xml in notes.items():

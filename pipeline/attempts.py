@@ -9,8 +9,8 @@ from uuid import UUID
 from pipeline.domain.unit import Stage
 from pipeline.sources import source_uri
 from pipeline.store.attempts import AttemptRow, attempts_of
-from pipeline.store.documents import find_document
-from pipeline.store.session import Sessions
+from pipeline.store.reader import Reads
+from pipeline.store.reports import document_named
 
 __all__ = ["Attempts", "attempts"]
 
@@ -27,7 +27,7 @@ class Attempts:
         return {"document": str(self.document), "attempts": [_json(attempt) for attempt in self.attempts]}
 
 
-def attempts(sessions: Sessions, document: str, *, stage: Stage | None = None) -> Attempts:
+def attempts(reads: Reads, document: str, *, stage: Stage | None = None) -> Attempts:
     """List a document's attempts.
 
     Args:
@@ -38,9 +38,9 @@ def attempts(sessions: Sessions, document: str, *, stage: Stage | None = None) -
         UsageError: There is no such document.
         ServiceUnavailable: Postgres is away.
     """
-    with sessions() as session:
-        found = find_document(session, document, as_uri=source_uri(document))
-        return Attempts(found.id, found.source_uri, attempts_of(session, found.id, stage))
+    with reads() as reader:
+        found = document_named(reader, document, as_uri=source_uri(document))
+        return Attempts(found.id, found.uri, attempts_of(reader, found.id, stage))
 
 
 def _json(attempt: AttemptRow) -> dict[str, Any]:

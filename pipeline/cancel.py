@@ -11,6 +11,7 @@ from pipeline.domain.errors import UsageError
 from pipeline.domain.run import ACTIVE_RUN_STATES
 from pipeline.sources import source_uri
 from pipeline.store.documents import find_document
+from pipeline.store.reader import reader_of
 from pipeline.store.reports import scope_of
 from pipeline.store.runs import cancel_active_runs
 from pipeline.store.schema import Run
@@ -63,7 +64,7 @@ def cancel(sessions: Sessions, *, batch: str | None = None, documents: Sequence[
         raise UsageError("nothing says what to cancel", "add --batch B or --document D")
     with sessions() as session:
         ids = [find_document(session, name, as_uri=source_uri(name)).id for name in documents] if documents else None
-        scope = scope_of(session, batch=batch, document_ids=ids)
+        scope = scope_of(reader_of(session), batch=batch, document_ids=ids)
     cancelled: list[Cancelled] = []
     ended, after = 0, None
     while True:

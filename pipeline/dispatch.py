@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pipeline.domain.unit import Stage, queue_of
+from pipeline.store.fleet import slots_by_queue
+from pipeline.store.reader import reader_of
 from pipeline.store.session import Sessions
 from pipeline.store.window import (
     Ready,
@@ -17,7 +19,6 @@ from pipeline.store.window import (
     scan_lock,
     unmark_dispatched,
 )
-from pipeline.store.workers import slots_by_queue
 
 __all__ = ["WAKE_TTL_S", "DispatchPolicy", "Publish", "cut_slices", "dispatch"]
 
@@ -62,7 +63,7 @@ def dispatch(sessions: Sessions, publish: Publish, policy: DispatchPolicy) -> in
     with sessions.begin() as session:
         if not scan_lock(session):
             return 0
-        slots = slots_by_queue(session)
+        slots = slots_by_queue(reader_of(session))
         for stage in Stage:
             window = math.ceil(policy.window_per_slot * slots[queue_of(stage)])
             room = window - outstanding_slices(session, stage, policy.wake_ttl_s) if window else 0

@@ -21,6 +21,7 @@ from pipeline.ingest import ChainWatch
 from pipeline.store.attempt_sink import close_lost_attempts
 from pipeline.store.blob_rows import sweep_blobs
 from pipeline.store.blobs import BlobStore
+from pipeline.store.fleet import FRESH_S
 from pipeline.store.losses import LostLease, expired_runs, lose_leases, release_leases, runs_held_by
 from pipeline.store.parked import due_units, note_closed, note_open, pending_units, wake_units
 from pipeline.store.reprieve import Reprieve
@@ -29,7 +30,7 @@ from pipeline.store.runs import give_up_parked, lock_run
 from pipeline.store.session import Session, Sessions, transact
 from pipeline.store.space_switch import Switched, drop_carried, switch_spaces
 from pipeline.store.window import forget_stale_wakes, reconcile_lock
-from pipeline.store.workers import FRESH_S, forget_old_workers
+from pipeline.store.workers import forget_old_workers
 
 __all__ = ["ReconcilePolicy", "Reconciled", "RunMove", "TakenBack", "reconcile", "take_back", "wake_parked_runs"]
 

@@ -19,6 +19,7 @@ from pipeline.recipe import Recipe
 from pipeline.sources import source_uri
 from pipeline.store.documents import NewRun, find_document, insert_runs
 from pipeline.store.parked import wake_parked
+from pipeline.store.reader import reader_of
 from pipeline.store.reports import scope_of
 from pipeline.store.runs import lock_run, move_run
 from pipeline.store.selection import Chosen, choose, done_units, lock_documents
@@ -152,7 +153,7 @@ def requeue(
         raise UsageError("nothing says which documents to requeue", "add --batch B, --document D or --collection C")
     with sessions() as session:
         ids = [find_document(session, name, as_uri=source_uri(name)).id for name in documents] if documents else None
-        scope = scope_of(session, collection=collection, batch=batch, document_ids=ids)
+        scope = scope_of(reader_of(session), collection=collection, batch=batch, document_ids=ids)
     result = RequeueResult([], [])
     # New runs get higher ids than any that is there: the walk ends at the newest of now.
     after: int | None = None

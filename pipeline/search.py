@@ -10,11 +10,13 @@ from typing import Any
 from uuid import UUID
 
 from pipeline.domain.errors import UsageError
+from pipeline.domain.space import Space
 from pipeline.store.documents import collection_id_of
 from pipeline.store.hits import ChunkHit, read_hits, text_hits, vector_hits
+from pipeline.store.reader import reader_of
 from pipeline.store.session import Session, Sessions, hold_snapshot
-from pipeline.store.space_switch import active_spaces, space_reports
-from pipeline.store.spaces import Space
+from pipeline.store.space_reports import space_reports
+from pipeline.store.space_switch import active_spaces
 
 __all__ = ["Embed", "Hit", "Mode", "SearchResult", "search"]
 
@@ -148,7 +150,7 @@ def _scope(session: Session, collection: str | None, mode: Mode) -> _Scope:
         return _Scope(collection_id, [], [])
     moving = [
         f"{one.collection} is being embedded by {one.next}; until all of it is, it is searched by {one.active}"
-        for one in space_reports(session, collection, counted=False)
+        for one in space_reports(reader_of(session), collection, counted=False)
         if one.next is not None
     ]
     return _Scope(collection_id, active_spaces(session, collection_id), moving)

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import Any
 
-from pipeline.domain.space import EmbedSpace
-from pipeline.store.session import Sessions
-from pipeline.store.space_switch import CollectionSpace, space_reports
-from pipeline.store.spaces import Space
+from pipeline.domain.space import EmbedSpace, Space
+from pipeline.store.reader import Reads
+from pipeline.store.space_reports import CollectionSpace, space_reports
 
 __all__ = ["SpaceStanding", "space_standing"]
 
@@ -42,7 +41,7 @@ class SpaceStanding:
 
 
 def space_standing(
-    sessions: Sessions, configured: Callable[[], EmbedSpace], collection: str | None = None
+    reads: Reads, configured: Callable[[], EmbedSpace], collection: str | None = None
 ) -> list[SpaceStanding]:
     """How collections stand beside the configured embedding model; those without any vector are left out.
 
@@ -52,8 +51,8 @@ def space_standing(
     Raises:
         ServiceUnavailable: Postgres is away.
     """
-    with sessions() as session:
-        reports = space_reports(session, collection)
+    with reads() as reader:
+        reports = space_reports(reader, collection)
     embedded = [one for one in reports if one.active is not None]
     if not embedded:
         return []

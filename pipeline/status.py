@@ -11,7 +11,7 @@ from uuid import UUID
 from pipeline.domain.run import ACTIVE_RUN_STATES, RunState
 from pipeline.domain.unit import QUEUES, Queue, Stage, queue_of
 from pipeline.sources import source_uri
-from pipeline.store.documents import find_document
+from pipeline.store.fleet import Pulse, fresh_workers, pulse
 from pipeline.store.overview import (
     Degraded,
     ParkedAt,
@@ -21,9 +21,15 @@ from pipeline.store.overview import (
     parked_by_stage,
     stage_totals,
 )
-from pipeline.store.reports import DocumentRow, StageCounts, list_documents, scope_of, waiting_by_stage
-from pipeline.store.session import Session, Sessions
-from pipeline.store.workers import Pulse, fresh_workers, pulse
+from pipeline.store.reader import Reader, Reads
+from pipeline.store.reports import (
+    DocumentRow,
+    StageCounts,
+    document_named,
+    list_documents,
+    scope_of,
+    waiting_by_stage,
+)
 
 __all__ = ["DocumentStatus", "Process", "QueueLoad", "Status", "UnitCounts", "status"]
 
@@ -197,7 +203,7 @@ class Status:
 
 
 def status(
-    sessions: Sessions,
+    reads: Reads,
     *,
     collection: str | None = None,
     batch: str | None = None,
@@ -218,20 +224,20 @@ def status(
         UsageError: There is no such collection, batch or document.
         ServiceUnavailable: Postgres is away.
     """
-    with sessions() as session:
+    with reads() as reader:
         if document is not None:
-            document_ids = [find_document(session, document, as_uri=source_uri(document)).id]
-        scope = scope_of(session, collection=collection, batch=batch, document_ids=document_ids, failed=failed)
-        counts, superseded = count_states(session, scope)
-        stages = stage_totals(session, scope, superseded)
-        parked = parked_by_stage(session, scope) if counts[RunState.PARKED] else []
-        degraded = degraded_units(session, scope)
-        rows = list_documents(session, scope, limit)
-        processes = _processes(session)
+            document_ids = [document_named(reader, document, as_uri=source_uri(document)).id]
+        scope = scope_of(reader, collection=collection, batch=batch, document_ids=document_ids, failed=failed)
+        counts, superseded = count_states(reader, scope)
+        stages = stage_totals(reader, scope, superseded)
+        parked = parked_by_stage(reader, scope) if counts[RunState.PARKED] else []
+        degraded = degraded_units(reader, scope)
+        rows = list_documents(reader, scope, limit)
+        processes = _processes(reader)
         # Where everything was counted, what waits has been counted too.
-        waiting = waiting_by_stage(session) if superseded is None else {one.stage.value: one.pending for one in stages}
+        waiting = waiting_by_stage(reader) if superseded is None else {one.stage.value: one.pending for one in stages}
         queues = _queues(waiting, processes)
-        beat = pulse(session)
+        beat = pulse(reader)
     return Status(
         documents=[_document(row) for row in rows],
         counts=counts,
@@ -296,10 +302,9 @@ def _document(row: DocumentRow) -> DocumentStatus:
     )
 
 
-def _processes(session: Session) -> list[Process]:
+def _processes(reader: Reader) -> list[Process]:
     return [
-        Process(one.pid, one.host, one.role, tuple(one.queues), one.slots, one.started_at)
-        for one in fresh_workers(session)
+        Process(one.pid, one.host, one.role, one.queues, one.slots, one.started_at) for one in fresh_workers(reader)
     ]
 
 

@@ -14,8 +14,8 @@ from pipeline.failover.registry import BreakerState, TargetStatus
 from pipeline.sources import source_uri, words_to_enqueue
 from pipeline.status import DocumentStatus, QueueLoad, Status, status
 from pipeline.store.attempts import AttemptRow, last_failures
-from pipeline.store.documents import find_document
-from pipeline.store.session import Session, Sessions
+from pipeline.store.reader import Reader, Reads
+from pipeline.store.reports import document_named
 from pipeline.store.standing import runs_ahead, standing_of
 
 __all__ = ["ChainLink", "Why", "why"]
@@ -84,7 +84,7 @@ class Why:
         }
 
 
-def why(sessions: Sessions, document: str, *, chains: Mapping[Stage, Sequence[ChainLink]] | None = None) -> Why:
+def why(reads: Reads, document: str, *, chains: Mapping[Stage, Sequence[ChainLink]] | None = None) -> Why:
     """Explain a document.
 
     Args:
@@ -95,24 +95,22 @@ def why(sessions: Sessions, document: str, *, chains: Mapping[Stage, Sequence[Ch
         UsageError: There is no such document.
         ServiceUnavailable: Postgres is away.
     """
-    with sessions() as session:
-        found = find_document(session, document, as_uri=source_uri(document))
-    overview = status(sessions, document_ids=[found.id])
+    with reads() as reader:
+        found = document_named(reader, document, as_uri=source_uri(document))
+    overview = status(reads, document_ids=[found.id])
     if not overview.documents:
-        raise UsageError(
-            f"{found.source_uri!r} was never run", f"tidegate enqueue {words_to_enqueue(found.source_uri)}"
-        )
-    with sessions() as session:
-        facts = _Facts(session, overview, chains or {})
+        raise UsageError(f"{found.uri!r} was never run", f"tidegate enqueue {words_to_enqueue(found.uri)}")
+    with reads() as reader:
+        facts = _Facts(reader, overview, chains or {})
     return Why(facts.document, *facts.explained(), facts.failures)
 
 
 class _Facts:
-    def __init__(self, session: Session, overview: Status, chains: Mapping[Stage, Sequence[ChainLink]]) -> None:
+    def __init__(self, reader: Reader, overview: Status, chains: Mapping[Stage, Sequence[ChainLink]]) -> None:
         self.document = overview.documents[0]
-        self.failures = last_failures(session, self.document.run)
-        self._standing = standing_of(session, self.document.run)
-        self._ahead = runs_ahead(session, self.document.run) if self.document.state is RunState.QUEUED else 0
+        self.failures = last_failures(reader, self.document.run)
+        self._standing = standing_of(reader, self.document.run)
+        self._ahead = runs_ahead(reader, self.document.run) if self.document.state is RunState.QUEUED else 0
         self._queues = overview.queues
         self._beat = overview.beat
         chain = chains.get(self.document.stage, ()) if self.document.stage else ()

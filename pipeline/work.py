@@ -30,6 +30,7 @@ from pipeline.documents import sandbox
 from pipeline.domain.call import Answer, TryRecord
 from pipeline.domain.document import Chunk, Cues, Limits, ParsedDocument, TextFormat, TextQuality
 from pipeline.domain.errors import RejectedInput, ResultGone
+from pipeline.domain.space import Space
 from pipeline.domain.unit import Stage
 from pipeline.failover.call import rejecting_targets
 from pipeline.failover.records import CallContext
@@ -47,7 +48,7 @@ from pipeline.store.page_images import put_images
 from pipeline.store.pages import insert_pages, page_texts, pages_of
 from pipeline.store.schema import Collection, Document, Run
 from pipeline.store.session import Session
-from pipeline.store.spaces import Space, read_space
+from pipeline.store.spaces import read_space
 from pipeline.store.units import Claimed, Result
 
 __all__ = ["Done", "Job", "Models", "StageWork", "Workshop", "calls_with_content", "work_of"]

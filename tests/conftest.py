@@ -19,6 +19,7 @@ from sqlalchemy.engine import URL, make_url
 
 from pipeline.store.blobs import FileBlobs
 from pipeline.store.migrate import upgrade
+from pipeline.store.reader import Reads, make_reads
 from pipeline.store.session import Sessions, make_engine, make_sessions
 from tests.services import Services
 from tests.upstream.fixtures import upstream, upstream_process
@@ -120,6 +121,12 @@ def engine(database_url: str) -> Iterator[Engine]:
 @pytest.fixture
 def sessions(engine: Engine) -> Sessions:
     return make_sessions(engine)
+
+
+@pytest.fixture
+def reads(database_url: str) -> Reads:
+    """For what commands look at, as ``Container.reads`` has it."""
+    return make_reads(database_url, application_name="tests")
 
 
 @pytest.fixture

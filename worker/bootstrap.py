@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from pipeline.domain.unit import Stage
 from pipeline.observe.logging import configure_logging, get_logger
 from pipeline.settings import Settings
-from pipeline.store.session import Engine, Sessions, make_engine, make_sessions
 from worker.embedded import broker_url
 from worker.services import Addresses, find_services
 
@@ -27,14 +26,15 @@ if TYPE_CHECKING:
     from pipeline.config.load import LoadedConfig
     from pipeline.config.model import Config
     from pipeline.dispatch import DispatchPolicy, Publish
-    from pipeline.domain.space import EmbedSpace
+    from pipeline.domain.space import EmbedSpace, Space
     from pipeline.endings import UnitPolicy
     from pipeline.failover.target import Chain
     from pipeline.recipe import Recipe
     from pipeline.reconcile import ReconcilePolicy
     from pipeline.store.blobs import BlobStore
+    from pipeline.store.reader import Reads
     from pipeline.store.schema import Installation
-    from pipeline.store.spaces import Space
+    from pipeline.store.session import Engine, Sessions
 
 __all__ = ["ROLE_OF_STAGE", "Container", "open_container"]
 
@@ -248,11 +248,22 @@ class Container:
 
     @cached_property
     def engine(self) -> Engine:
+        from pipeline.store.session import make_engine
+
         return make_engine(self.addresses.database_url, pool_size=self._connections, application_name=self._name)
 
     @cached_property
     def sessions(self) -> Sessions:
+        from pipeline.store.session import make_sessions
+
         return make_sessions(self.engine)
+
+    @cached_property
+    def reads(self) -> Reads:
+        """For what only looks, and is to answer before SQLAlchemy would be imported."""
+        from pipeline.store.reader import make_reads
+
+        return make_reads(self.addresses.database_url, application_name=self._name)
 
     @cached_property
     def installation(self) -> Installation:
@@ -322,9 +333,12 @@ class Container:
             self.engine.dispose()
 
     def _secrets(self) -> Iterator[str]:
-        for url in (self.addresses.database_url, self.addresses.redis_url):
-            if password := _password(url):
-                yield password
+        from pipeline.store.postgres import read_address
+
+        if password := read_address(self.addresses.database_url).arguments.get("password"):
+            yield password
+        if password := _password(self.addresses.redis_url):
+            yield password
         for secret in (self.settings.flower_basic_auth, self.settings.api_token):
             if secret is not None:
                 yield secret.get_secret_value()

@@ -12,6 +12,7 @@ from secrets import SystemRandom
 from pipeline.adapters.embedder import FallbackEmbedder
 from pipeline.clock import LoopClock, wall_now_s
 from pipeline.domain.errors import ServiceUnavailable
+from pipeline.domain.space import Space
 from pipeline.failover.call import Caller
 from pipeline.failover.memory import MemoryRegistry
 from pipeline.failover.records import Observer
@@ -24,7 +25,6 @@ from pipeline.registry.redis import RedisRegistry, connect_to
 from pipeline.store.attempt_sink import PostgresAttemptSink
 from pipeline.store.references import PostgresReference
 from pipeline.store.session import Sessions
-from pipeline.store.spaces import Space
 from pipeline.store.switches import disabled_targets
 from worker.bootstrap import Container
 

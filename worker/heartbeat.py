@@ -12,8 +12,10 @@ from pipeline.clock import wall_now_s
 from pipeline.domain.errors import ServiceUnavailable
 from pipeline.observe.logging import get_logger
 from pipeline.observe.metrics import Metrics
+from pipeline.store.fleet import fresh_workers
+from pipeline.store.reader import reader_of
 from pipeline.store.session import Sessions
-from pipeline.store.workers import beat, forget_worker, fresh_workers
+from pipeline.store.workers import beat, forget_worker
 
 __all__ = ["HEARTBEAT_S", "Identity", "heartbeats"]
 
@@ -68,7 +70,7 @@ class _Heart:
                 cpu_slots=identity.cpu_slots,
                 draining=self.is_draining(),
             )
-            fleet = sum(worker.role == identity.role for worker in fresh_workers(session))
+            fleet = sum(worker.role == identity.role for worker in fresh_workers(reader_of(session)))
         self.on_fleet(fleet)
         self.metrics.last_heartbeat.labels(identity.role).set(wall_now_s())
 

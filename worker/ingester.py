@@ -12,12 +12,12 @@ from pipeline.adapters.embedder import FallbackEmbedder
 from pipeline.adapters.llm import FallbackLlm
 from pipeline.adapters.vlm import FallbackVlm
 from pipeline.adapters.watch import RegistryWatch
+from pipeline.domain.space import Space
 from pipeline.domain.unit import MODEL_STAGES, QUEUES, Queue, Stage, queue_of
 from pipeline.ingest import Ingest
 from pipeline.providers.local import count_tokens
 from pipeline.reconcile import wake_parked_runs
 from pipeline.store.patience import Patience
-from pipeline.store.spaces import Space
 from pipeline.work import Models, Workshop
 from worker.bootstrap import ROLE_OF_STAGE, Container
 from worker.calls import Calls, make_calls

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 from pipeline.domain.unit import Queue
 from pipeline.settings import Settings
+from pipeline.store.fleet import fresh_workers
 from pipeline.store.migrate import upgrade
+from pipeline.store.reader import reader_of
 from pipeline.store.session import Sessions, make_engine, make_sessions
-from pipeline.store.workers import fresh_workers
 from worker.embedded import EmbeddedPostgres, EmbeddedValkey, Part, ProcessId, Step, Supervisor
 from worker.services import redis_info
 
@@ -133,7 +134,7 @@ class _Beats:
     def __call__(self) -> bool:
         host = socket.gethostname()
         with self.sessions() as session:
-            rows = fresh_workers(session)
+            rows = fresh_workers(reader_of(session))
         return any(
             row.role == self.role
             and row.host == host

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
-__all__ = ["EmbedSpace"]
+__all__ = ["EmbedSpace", "Space"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,3 +14,21 @@ class EmbedSpace:
 
     model: str
     dim: int
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """An embedding model and a width that have an index.
+
+    Attributes:
+        embedder: ``kb.embedder`` as it was when the configuration last named this model; empty for the built-in one,
+            None when nobody has said.
+    """
+
+    id: int
+    model: str
+    dim: int
+    embedder: dict[str, Any] | None = field(default=None, repr=False, compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.model} ({self.dim})"

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ARRAY, BigInteger, any_, literal, select
-from sqlalchemy.orm import Session
-
 from pipeline.domain.unit import Stage
-from pipeline.store.schema import Attempt, Run, Unit
+from pipeline.store.reader import Reader
 
 __all__ = ["AttemptRow", "attempts_of", "attempts_of_runs", "last_failures"]
 
@@ -50,68 +47,51 @@ class AttemptRow:
     worker: str | None
 
 
-def attempts_of(session: Session, document_id: UUID, stage: Stage | None = None) -> list[AttemptRow]:
+def attempts_of(reader: Reader, document_id: UUID, stage: Stage | None = None) -> list[AttemptRow]:
     """Every attempt for a document, all its runs', in order of start."""
-    query = (
-        select(Attempt, Unit.ordinal)
-        .join(Run, Run.id == Attempt.run_id)
-        .outerjoin(Unit, Unit.id == Attempt.unit_id)
-        .where(Run.document_id == document_id)
-        .order_by(Attempt.started_at, Attempt.id)
-    )
-    if stage is not None:
-        query = query.where(Attempt.stage == stage.value)
-    return [_row(attempt, ordinal) for attempt, ordinal in session.execute(query)]
+    values = {"document": document_id, "stage": stage.value if stage else None}
+    return _read(reader, _OF_A_DOCUMENT, values)
 
 
-def attempts_of_runs(session: Session, run_ids: Collection[int]) -> list[AttemptRow]:
+def attempts_of_runs(reader: Reader, run_ids: Collection[int]) -> list[AttemptRow]:
     """Every attempt for some runs, in order of start."""
-    query = (
-        select(Attempt, Unit.ordinal)
-        .outerjoin(Unit, Unit.id == Attempt.unit_id)
-        .where(Attempt.run_id == any_(literal(list(run_ids), ARRAY(BigInteger))))
-        .order_by(Attempt.started_at, Attempt.id)
-    )
-    return [_row(attempt, ordinal) for attempt, ordinal in session.execute(query)]
+    return _read(reader, _OF_RUNS, {"runs": list(run_ids)})
 
 
-def last_failures(session: Session, run_id: int, most: int = 3) -> list[AttemptRow]:
+def last_failures(reader: Reader, run_id: int, most: int = 3) -> list[AttemptRow]:
     """The newest attempts of a run that failed or were lost, the newest first, one a target and kind."""
-    query = (
-        select(Attempt, Unit.ordinal)
-        .outerjoin(Unit, Unit.id == Attempt.unit_id)
-        .where(Attempt.run_id == run_id, Attempt.outcome.in_(("failed", "lost")))
-        .order_by(Attempt.id.desc())
-        .limit(200)
-    )
     found: dict[tuple[str | None, str | None], AttemptRow] = {}
-    for attempt, ordinal in session.execute(query):
-        found.setdefault((attempt.target, attempt.kind), _row(attempt, ordinal))
+    for row in _read(reader, _FAILED, {"run": run_id}):
+        found.setdefault((row.target, row.kind), row)
     return list(found.values())[:most]
 
 
-def _row(attempt: Attempt, ordinal: int | None) -> AttemptRow:
-    return AttemptRow(
-        id=attempt.id,
-        run_id=attempt.run_id or 0,
-        unit_id=attempt.unit_id,
-        stage=attempt.stage,
-        ordinal=ordinal,
-        call_id=attempt.call_id,
-        position=attempt.position,
-        target=attempt.target,
-        preset=attempt.preset,
-        outcome=attempt.outcome,
-        kind=attempt.kind,
-        skipped=attempt.skipped,
-        status=attempt.status,
-        message=attempt.message,
-        started_at=attempt.started_at,
-        ttft_ms=attempt.ttft_ms,
-        duration_ms=attempt.duration_ms,
-        tokens_in=attempt.tokens_in or 0,
-        tokens_out=attempt.tokens_out or 0,
-        cost_usd=attempt.cost_usd or 0.0,
-        cooldown_until=attempt.cooldown_until,
-        worker=attempt.worker,
-    )
+def _read(reader: Reader, which: str, values: Mapping[str, Any]) -> list[AttemptRow]:
+    return [AttemptRow(**row._asdict()) for row in reader.rows(_ATTEMPTS + which, values)]
+
+
+_ATTEMPTS = """
+    select attempt.id, coalesce(attempt.run_id, 0) as run_id, attempt.unit_id, attempt.stage, unit.ordinal,
+           attempt.call_id, attempt.position, attempt.target, attempt.preset, attempt.outcome, attempt.kind,
+           attempt.skipped, attempt.status, attempt.message, attempt.started_at, attempt.ttft_ms, attempt.duration_ms,
+           coalesce(attempt.tokens_in, 0) as tokens_in, coalesce(attempt.tokens_out, 0) as tokens_out,
+           coalesce(attempt.cost_usd, 0)::float as cost_usd, attempt.cooldown_until, attempt.worker
+    from attempt left join unit on unit.id = attempt.unit_id
+"""
+
+_OF_A_DOCUMENT = """
+    join run on run.id = attempt.run_id
+    where run.document_id = %(document)s
+      and (cast(%(stage)s as text) is null or attempt.stage = %(stage)s)
+    order by attempt.started_at, attempt.id
+"""
+
+_OF_RUNS = """
+    where attempt.run_id = any(cast(%(runs)s as bigint[]))
+    order by attempt.started_at, attempt.id
+"""
+
+_FAILED = """
+    where attempt.run_id = %(run)s and attempt.outcome in ('failed', 'lost')
+    order by attempt.id desc limit 200
+"""

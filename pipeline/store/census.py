@@ -9,8 +9,9 @@ from sqlalchemy.orm import Session
 
 from pipeline.domain.call import Outcome
 from pipeline.domain.unit import UnitState
+from pipeline.store.fleet import fresh_workers
+from pipeline.store.reader import reader_of
 from pipeline.store.schema import Attempt, Run, Unit
-from pipeline.store.workers import fresh_workers
 
 __all__ = ["Census", "take_census"]
 
@@ -44,13 +45,10 @@ def take_census(session: Session) -> Census:
         .group_by(Unit.stage)
     ).tuples()
     lost = session.scalar(select(func.count()).where(Attempt.outcome == Outcome.LOST.value))
-    now = session.execute(select(func.now())).scalar_one()
     return Census(
         runs=dict(runs.all()),
         units={(stage, state): count for stage, state, count in units},
         oldest_waiting_s={stage: float(age) for stage, age in waiting},
         lost_attempts=lost or 0,
-        heartbeats_s={
-            worker.id: (worker.role, (now - worker.heartbeat_at).total_seconds()) for worker in fresh_workers(session)
-        },
+        heartbeats_s={worker.id: (worker.role, worker.silent_s) for worker in fresh_workers(reader_of(session))},
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
@@ -11,8 +10,9 @@ from sqlalchemy import bindparam, select, text
 from sqlalchemy.dialects.postgresql import JSON, JSONB, insert
 from sqlalchemy.orm import Session
 
-from pipeline.domain.errors import UsageError
 from pipeline.domain.run import ACTIVE_RUN_STATES
+from pipeline.store.reader import reader_of
+from pipeline.store.reports import document_named, unknown_document
 from pipeline.store.schema import Batch, Collection, Document
 
 __all__ = [
@@ -31,8 +31,6 @@ __all__ = [
     "upsert_documents",
 ]
 
-MIN_PREFIX_CHARS = 4
-_ID_PREFIX = re.compile(r"[0-9a-f][0-9a-f-]{2,34}[0-9a-f-]")
 _ACTIVE = [state.value for state in ACTIVE_RUN_STATES]
 
 
@@ -355,40 +353,11 @@ def find_document(session: Session, ref: str, *, as_uri: str | None = None) -> D
     Raises:
         UsageError: Nothing, or more than one document, goes by that name.
     """
-    wanted = ref.strip()
-    if _ID_PREFIX.fullmatch(wanted.lower()):
-        found = _by_prefix(session, wanted.lower().replace("-", ""))
-        if len(found) == 1:
-            return found[0]
-        if len(found) > 1:
-            listed = ", ".join(f"{str(document.id)[:13]} ({document.source_uri})" for document in found[:3])
-            raise UsageError(f"{ref!r} is the start of more than one document's id: {listed}", "write more of the id")
-    by_path = list(
-        session.scalars(
-            select(Document).where(Document.source_uri.in_([wanted, as_uri or wanted])).order_by(Document.created_at)
-        )
-    )
-    if len(by_path) == 1:
-        return by_path[0]
-    if by_path:
-        names = ", ".join(
-            f"{str(document.id)[:8]} in {session.get_one(Collection, document.collection_id).name}"
-            for document in by_path
-        )
-        raise UsageError(f"{ref!r} was enqueued into {len(by_path)} collections", f"name one by its id: {names}")
-    short = f" (an id's start needs {MIN_PREFIX_CHARS} characters)" if len(wanted) < MIN_PREFIX_CHARS else ""
-    raise UsageError(
-        f"no document goes by {ref!r}{short}",
-        "a document is named by its id, the start of one, or the path that was enqueued; list them: tidegate status",
-    )
-
-
-def _by_prefix(session: Session, digits: str) -> list[Document]:
-    # Ids are compared as numbers, so that the primary key's index answers.
-    if not re.fullmatch(r"[0-9a-f]{4,32}", digits):
-        return []
-    low, high = UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
-    return list(session.scalars(select(Document).where(Document.id.between(low, high)).order_by(Document.id).limit(4)))
+    found = session.get(Document, document_named(reader_of(session), ref, as_uri=as_uri).id)
+    if found is None:
+        # It was deleted between the two statements.
+        raise unknown_document(ref)
+    return found
 
 
 def _columns(files: Sequence[NewDocument]) -> dict[str, object]:

@@ -12,7 +12,8 @@ from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from pipeline.domain.digest import digest_of
-from pipeline.store.spaces import Space, vector_expression
+from pipeline.domain.space import Space
+from pipeline.store.spaces import vector_expression
 from pipeline.store.text import query_terms
 
 __all__ = ["ChunkHit", "read_hits", "text_hits", "vector_hits"]

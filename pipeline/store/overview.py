@@ -6,16 +6,14 @@ where a part is, its newest runs lead to its units.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import text
-from sqlalchemy.orm import Session
-
 from pipeline.domain.run import RunState
 from pipeline.domain.unit import Stage
+from pipeline.store.reader import Reader
 from pipeline.store.reports import Scope
 
 __all__ = [
@@ -74,7 +72,7 @@ class Degraded:
     batch: str | None
 
 
-def count_states(session: Session, scope: Scope) -> tuple[dict[RunState, int], list[int] | None]:
+def count_states(reader: Reader, scope: Scope) -> tuple[dict[RunState, int], list[int] | None]:
     """How many documents are in each state, all seven of them; ``scope.failed`` does not narrow this.
 
     Returns:
@@ -84,28 +82,28 @@ def count_states(session: Session, scope: Scope) -> tuple[dict[RunState, int], l
     superseded: list[int] | None = None
     in_all: list[tuple[Any, ...]] = []
     if not scope.condition()[0]:
-        rows = _rows(session, _RUNS_IN_ALL)
+        rows = reader.rows(_RUNS_IN_ALL)
         in_all = [(state, runs) for state, runs, _ in rows]
         # Most often every document comes with its first run.
         is_plain = not rows or sum(runs for _, runs in in_all) == rows[0][-1]
-        superseded = [] if is_plain else _superseded(session)
+        superseded = [] if is_plain else _superseded(reader)
     counts = dict.fromkeys(RunState, 0)
-    for state, documents in _of_newest(session, scope, superseded, in_all, _RUNS_OF_THESE, _RUNS_IN_SCOPE):
+    for state, documents in _of_newest(reader, scope, superseded, in_all, _RUNS_OF_THESE, _RUNS_IN_SCOPE):
         counts[RunState(state)] += documents
     return counts, superseded
 
 
-def stage_totals(session: Session, scope: Scope, superseded: Sequence[int] | None) -> list[StageTotals]:
+def stage_totals(reader: Reader, scope: Scope, superseded: Sequence[int] | None) -> list[StageTotals]:
     """The units of the newest runs by stage, all six of them; ``scope.failed`` does not narrow this.
 
     Args:
         superseded: What ``count_states`` said of this scope.
     """
-    in_all = [] if superseded is None else _rows(session, _UNITS_IN_ALL)
+    in_all = [] if superseded is None else list(reader.rows(_UNITS_IN_ALL))
     found: dict[str, dict[str, int]] = {stage: {} for stage in _STAGES}
-    for stage, state, units in _of_newest(session, scope, superseded, in_all, _UNITS_OF_THESE, _UNITS_IN_SCOPE):
+    for stage, state, units in _of_newest(reader, scope, superseded, in_all, _UNITS_OF_THESE, _UNITS_IN_SCOPE):
         found[stage][state] = found[stage].get(state, 0) + units
-    lately = _lately(session, scope)
+    lately = _lately(reader, scope)
     return [
         StageTotals(
             stage=Stage(stage),
@@ -120,32 +118,28 @@ def stage_totals(session: Session, scope: Scope, superseded: Sequence[int] | Non
     ]
 
 
-def parked_by_stage(session: Session, scope: Scope) -> list[ParkedAt]:
+def parked_by_stage(reader: Reader, scope: Scope) -> list[ParkedAt]:
     """The parked documents, each at the first stage where something of it waits."""
     condition, values = scope.condition()
-    rows = session.execute(text(_PARKED.format(condition=condition)), {**values, "stages": _STAGES})
+    rows = reader.rows(_PARKED.format(condition=condition), {**values, "stages": _STAGES})
     return [ParkedAt(Stage(_STAGES[row.place - 1]), row.documents, row.resume_at) for row in rows]
 
 
-def degraded_units(session: Session, scope: Scope) -> Degraded:
+def degraded_units(reader: Reader, scope: Scope) -> Degraded:
     """What ``requeue --degraded`` would look at."""
     condition, values = scope.condition()
-    row = session.execute(text(_DEGRADED.format(condition=condition)), values).one()
+    (row,) = reader.rows(_DEGRADED.format(condition=condition), values)
     return Degraded(row.units, row.label if row.batches == 1 and row.label else None)
 
 
-def _superseded(session: Session) -> list[int] | None:
+def _superseded(reader: Reader) -> list[int] | None:
     """The runs that newer ones have superseded; None where they are more than a few."""
-    found = session.scalars(text(_SUPERSEDED), {"limit": _FEW + 1}).all()
-    return list(found) if len(found) <= _FEW else None
-
-
-def _rows(session: Session, statement: str, values: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-    return [tuple(row) for row in session.execute(text(statement), values)]
+    found = [row.id for row in reader.rows(_SUPERSEDED, {"limit": _FEW + 1})]
+    return found if len(found) <= _FEW else None
 
 
 def _of_newest(
-    session: Session,
+    reader: Reader,
     scope: Scope,
     superseded: Sequence[int] | None,
     in_all: list[tuple[Any, ...]],
@@ -155,15 +149,15 @@ def _of_newest(
     """The counts of the newest runs: those of all less the superseded ones', or of a scope where these aren't known."""
     if superseded is None:
         condition, values = scope.condition()
-        return _rows(session, in_scope.format(condition=condition), values)
+        return list(reader.rows(in_scope.format(condition=condition), values))
     if not superseded:
         return in_all
-    return in_all + [(*row[:-1], -row[-1]) for row in _rows(session, of_these, {"runs": list(superseded)})]
+    return in_all + [(*row[:-1], -row[-1]) for row in reader.rows(of_these, {"runs": list(superseded)})]
 
 
-def _lately(session: Session, scope: Scope) -> dict[str, int]:
+def _lately(reader: Reader, scope: Scope) -> dict[str, int]:
     condition, values = scope.condition()
-    rows = session.execute(text(_LATELY.format(condition=condition)), values)
+    rows = reader.rows(_LATELY.format(condition=condition), values)
     return {row.stage: row.units for row in rows}
 
 
@@ -172,17 +166,20 @@ _IS_NEWEST = "not exists (select from run newer where newer.document_id = run.do
 # The index (document_id, id) alone is read, in its order.
 _SUPERSEDED = """
     select id from (select id, lead(id) over (partition by document_id order by id) as next from run) each
-    where next is not null limit :limit
+    where next is not null limit %(limit)s
 """
 
 # With the documents beside them, for between two statements more may come.
-_RUNS_IN_ALL = "select state, count(*), (select count(*) from document) from run group by state"
-_RUNS_OF_THESE = "select state, count(*) as documents from run where id = any(cast(:runs as bigint[])) group by state"
+_RUNS_IN_ALL = "select state, count(*) as runs, (select count(*) from document) as documents from run group by state"
+_RUNS_OF_THESE = """
+    select state, count(*) as documents from run where id = any(cast(%(runs)s as bigint[])) group by state
+"""
 _RUNS_IN_SCOPE = f"select state, count(*) as documents from run where {_IS_NEWEST} {{condition}} group by state"  # noqa: S608
 
 _UNITS_IN_ALL = "select stage, state, count(*) as units from unit group by stage, state"
 _UNITS_OF_THESE = """
-    select stage, state, count(*) as units from unit where run_id = any(cast(:runs as bigint[])) group by stage, state
+    select stage, state, count(*) as units from unit where run_id = any(cast(%(runs)s as bigint[]))
+    group by stage, state
 """
 _UNITS_IN_SCOPE = f"""
     select unit.stage, unit.state, count(*) as units
@@ -199,11 +196,11 @@ _LATELY = f"""
 """  # noqa: S608
 
 # A run that is parked is its document's newest: there is one at most that has not ended. The time is that of
-# ``pipeline.store.parked.NEXT_TRY``, for many runs at once.
+# ``pipeline.store.reports.NEXT_TRY``, for many runs at once.
 _PARKED = """
     select place, count(*) as documents, min(resume_at) as resume_at
     from (
-        select min(array_position(cast(:stages as text[]), unit.stage)) as place,
+        select min(array_position(cast(%(stages)s as text[]), unit.stage)) as place,
                min(case when chain_wait.stage is null then unit.resume_at
                         when unit.resume_at is null or chain_wait.until is null then null
                         else greatest(unit.resume_at, chain_wait.until) end) as resume_at

@@ -26,11 +26,11 @@ from sqlalchemy.orm import Session
 from pipeline.domain.run import RunState
 from pipeline.domain.unit import Stage, UnitState
 from pipeline.store.moves import move_runs, move_units, rows_changed
+from pipeline.store.reports import NEXT_TRY
 from pipeline.store.schema import ChainWait, Run, Unit
 from pipeline.store.units import Claimed, Moment, held_by
 
 __all__ = [
-    "NEXT_TRY",
     "due_units",
     "make_parked_due",
     "make_timeless_due",
@@ -160,20 +160,6 @@ _PENDING = text(
                                   and dispatched_at is not null limit :most) dispatched)
     """
 )
-
-
-NEXT_TRY = """
-    case when run.state = 'parked' then (
-        select case when count(*) = 0 then run.resume_at
-                    else min(case when chain_wait.stage is null then unit.resume_at
-                                  when unit.resume_at is null or chain_wait.until is null then null
-                                  else greatest(unit.resume_at, chain_wait.until) end) end
-        from unit
-        left join chain_wait on chain_wait.stage = unit.stage and chain_wait.primary_only = run.primary_only
-        where unit.run_id = run.id and unit.state = 'parked'
-    ) end
-"""
-"""When a parked ``run`` is looked at next: the soonest of its units, but not while their chain is closed."""
 
 
 def next_try() -> ColumnElement[datetime | None]:

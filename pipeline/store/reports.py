@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import text
-from sqlalchemy.orm import Session
-
 from pipeline.domain.errors import UsageError
 from pipeline.domain.run import RunState
-from pipeline.store.parked import NEXT_TRY
+from pipeline.store.reader import Reader
 
-__all__ = ["DocumentRow", "Scope", "StageCounts", "list_documents", "scope_of", "waiting_by_stage"]
+__all__ = [
+    "NEXT_TRY",
+    "DocumentRow",
+    "NamedDocument",
+    "Scope",
+    "StageCounts",
+    "document_named",
+    "list_documents",
+    "scope_of",
+    "unknown_document",
+    "waiting_by_stage",
+]
+
+MIN_PREFIX_CHARS = 4
+_ID_PREFIX = re.compile(r"[0-9a-f][0-9a-f-]{2,34}[0-9a-f-]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +49,23 @@ class Scope:
         parts = ""
         values: dict[str, Any] = {}
         if self.collection_id is not None:
-            parts += " and run.collection_id = :collection_id"
+            parts += " and run.collection_id = %(collection_id)s"
             values["collection_id"] = self.collection_id
         if self.batch_ids is not None:
-            parts += " and run.batch_id = any(cast(:batch_ids as bigint[]))"
+            parts += " and run.batch_id = any(cast(%(batch_ids)s as bigint[]))"
             values["batch_ids"] = list(self.batch_ids)
         if self.document_ids is not None:
-            parts += " and run.document_id = any(cast(:document_ids as uuid[]))"
+            parts += " and run.document_id = any(cast(%(document_ids)s as uuid[]))"
             values["document_ids"] = list(self.document_ids)
         return parts, values
+
+
+@dataclass(frozen=True, slots=True)
+class NamedDocument:
+    """A document that somebody named, and the path or name that it was enqueued by."""
+
+    id: UUID
+    uri: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +113,7 @@ class DocumentRow:
 
 
 def scope_of(
-    session: Session,
+    reader: Reader,
     *,
     collection: str | None = None,
     batch: str | None = None,
@@ -107,38 +127,78 @@ def scope_of(
     """
     collection_id = None
     if collection is not None:
-        collection_id = session.scalar(text("select id from collection where name = :name"), {"name": collection})
-        if collection_id is None:
+        found = reader.rows("select id from collection where name = %(name)s", {"name": collection})
+        if not found:
             raise UsageError(f"there is no collection {collection!r}", "its name comes from enqueue --collection")
+        collection_id = found[0].id
     batch_ids = None
     if batch is not None:
-        batch_ids = tuple(
-            session.scalars(
-                text(
-                    "select id from batch where label = :label"
-                    " and (cast(:collection_id as bigint) is null or collection_id = :collection_id)"
-                ),
-                {"label": batch, "collection_id": collection_id},
-            )
+        labelled = reader.rows(
+            "select id from batch where label = %(label)s"
+            " and (cast(%(collection_id)s as bigint) is null or collection_id = %(collection_id)s)",
+            {"label": batch, "collection_id": collection_id},
         )
+        batch_ids = tuple(row.id for row in labelled)
         if not batch_ids:
             raise UsageError(f"there is no batch {batch!r}", "enqueue prints a batch's label, and status shows it")
     return Scope(collection_id, batch_ids, tuple(document_ids) if document_ids is not None else None, failed)
 
 
-def list_documents(session: Session, scope: Scope, limit: int) -> list[DocumentRow]:
+def document_named(reader: Reader, ref: str, *, as_uri: str | None = None) -> NamedDocument:
+    """The document that ``ref`` names: an id, a unique prefix of one, or the path that was enqueued.
+
+    Args:
+        as_uri: ``ref`` as a source uri, should it be a path.
+
+    Raises:
+        UsageError: Nothing, or more than one document, goes by that name.
+    """
+    wanted = ref.strip()
+    found = _by_prefix(reader, wanted.lower().replace("-", "")) if _ID_PREFIX.fullmatch(wanted.lower()) else []
+    if len(found) > 1:
+        listed = ", ".join(f"{str(document.id)[:13]} ({document.uri})" for document in found[:3])
+        raise UsageError(f"{ref!r} is the start of more than one document's id: {listed}", "write more of the id")
+    found = found or reader.rows(_BY_PATH, {"uris": [wanted, as_uri or wanted]})
+    if len(found) > 1:
+        names = ", ".join(f"{str(document.id)[:8]} in {document.collection}" for document in found)
+        raise UsageError(f"{ref!r} was enqueued into {len(found)} collections", f"name one by its id: {names}")
+    if not found:
+        raise unknown_document(ref)
+    return NamedDocument(found[0].id, found[0].uri)
+
+
+def unknown_document(ref: str) -> UsageError:
+    """Nothing goes by that name."""
+    short = f" (an id's start needs {MIN_PREFIX_CHARS} characters)" if len(ref.strip()) < MIN_PREFIX_CHARS else ""
+    return UsageError(
+        f"no document goes by {ref!r}{short}",
+        "a document is named by its id, the start of one, or the path that was enqueued; list them: tidegate status",
+    )
+
+
+def _by_prefix(reader: Reader, digits: str) -> Sequence[Any]:
+    # Ids are compared as numbers, so that the primary key's index answers.
+    if not re.fullmatch(r"[0-9a-f]{4,32}", digits):
+        return []
+    return reader.rows(_BY_ID, {"low": UUID(digits.ljust(32, "0")), "high": UUID(digits.ljust(32, "f"))})
+
+
+_BY_ID = "select id, source_uri as uri from document where id between %(low)s and %(high)s order by id limit 4"
+_BY_PATH = """
+    select document.id, document.source_uri as uri, collection.name as collection
+    from document join collection on collection.id = document.collection_id
+    where document.source_uri = any(cast(%(uris)s as text[])) order by document.created_at
+"""
+
+
+def list_documents(reader: Reader, scope: Scope, limit: int) -> list[DocumentRow]:
     """The newest documents, the newest run first."""
     condition, values = scope.condition()
     if scope.failed:
         condition += " and run.state = 'failed'"
-    rows = list(
-        session.execute(
-            text(_LIST.format(condition=condition, next_try=NEXT_TRY)),
-            {**values, "limit": limit},
-        )
-    )
+    rows = reader.rows(_LIST.format(condition=condition, next_try=NEXT_TRY), {**values, "limit": limit})
     stages: dict[int, list[StageCounts]] = {}
-    for row in session.execute(_STAGES, {"runs": [row.run_id for row in rows]}):
+    for row in reader.rows(_STAGES, {"runs": [row.run_id for row in rows]}):
         counts = StageCounts(
             row.stage, row.total, row.done, row.parked, row.failed, row.leased, row.degraded, row.lately
         )
@@ -170,11 +230,24 @@ def list_documents(session: Session, scope: Scope, limit: int) -> list[DocumentR
     ]
 
 
-def waiting_by_stage(session: Session) -> dict[str, int]:
+def waiting_by_stage(reader: Reader) -> dict[str, int]:
     """Pending units of each stage, handed to the broker or not."""
-    rows = session.execute(text("select stage, count(*) as units from unit where state = 'pending' group by stage"))
+    rows = reader.rows("select stage, count(*) as units from unit where state = 'pending' group by stage")
     return {row.stage: row.units for row in rows}
 
+
+NEXT_TRY = """
+    case when run.state = 'parked' then (
+        select case when count(*) = 0 then run.resume_at
+                    else min(case when chain_wait.stage is null then unit.resume_at
+                                  when unit.resume_at is null or chain_wait.until is null then null
+                                  else greatest(unit.resume_at, chain_wait.until) end) end
+        from unit
+        left join chain_wait on chain_wait.stage = unit.stage and chain_wait.primary_only = run.primary_only
+        where unit.run_id = run.id and unit.state = 'parked'
+    ) end
+"""
+"""When a parked ``run`` is looked at next: the soonest of its units, but not while their chain is closed."""
 
 # The newest runs are looked for from the newest on, and the rest is read of those that are listed alone.
 _LIST = """
@@ -191,7 +264,7 @@ _LIST = """
         select run.id from run
         where not exists (select from run newer where newer.document_id = run.document_id and newer.id > run.id)
           {condition}
-        order by run.id desc limit :limit
+        order by run.id desc limit %(limit)s
     ) listed
     join run on run.id = listed.id
     join document on document.id = run.document_id
@@ -200,8 +273,7 @@ _LIST = """
     order by run.id desc
 """
 
-_STAGES = text(
-    """
+_STAGES = """
     select run_id, stage, count(*) as total,
            count(*) filter (where state = 'done') as done,
            count(*) filter (where state = 'parked') as parked,
@@ -209,7 +281,6 @@ _STAGES = text(
            count(*) filter (where state = 'leased') as leased,
            count(*) filter (where degraded and state = 'done') as degraded,
            count(*) filter (where state = 'done' and finished_at > now() - interval '1 minute') as lately
-    from unit where run_id = any(cast(:runs as bigint[]))
+    from unit where run_id = any(cast(%(runs)s as bigint[]))
     group by run_id, stage
-    """
-)
+"""

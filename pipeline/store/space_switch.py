@@ -12,36 +12,17 @@ from dataclasses import dataclass
 from sqlalchemy import select, text, update
 from sqlalchemy.orm import Session
 
+from pipeline.domain.space import Space
 from pipeline.store.schema import Collection, Run
-from pipeline.store.spaces import Space, read_space
+from pipeline.store.spaces import read_space
 
 __all__ = [
-    "CollectionSpace",
     "Switched",
     "active_spaces",
     "drop_carried",
     "enter_space",
-    "space_reports",
     "switch_spaces",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class CollectionSpace:
-    """How a collection stands.
-
-    Attributes:
-        active: The space that it is searched by; None before its first document.
-        next: The one that it is moving to; None when it is not moving.
-        ready: Of its searchable documents, those that have their vectors in the next space (0 when there is none).
-        documents: Its searchable documents (0 when it is not moving: nobody counts then).
-    """
-
-    collection: str
-    active: Space | None
-    next: Space | None
-    ready: int = 0
-    documents: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,35 +155,3 @@ def active_spaces(session: Session, collection_id: int | None) -> list[tuple[Spa
     for row in rows:
         by_space.setdefault(row.active_space_id, []).append(row.id)
     return [(read_space(session, space_id), collections) for space_id, collections in by_space.items()]
-
-
-def space_reports(session: Session, collection: str | None = None, *, counted: bool = True) -> list[CollectionSpace]:
-    """How collections stand, by name.
-
-    Args:
-        collection: Only that one; None for all.
-        counted: Whether to count documents, which takes a while where there are many.
-    """
-    which = Collection.name == collection if collection is not None else Collection.id.is_not(None)
-    found = []
-    for one in session.scalars(select(Collection).where(which).order_by(Collection.name)):
-        active = read_space(session, one.active_space_id) if one.active_space_id is not None else None
-        if one.next_space_id is None:
-            found.append(CollectionSpace(one.name, active, None))
-            continue
-        coming = read_space(session, one.next_space_id)
-        if not counted:
-            found.append(CollectionSpace(one.name, active, coming))
-            continue
-        counts = session.execute(_COUNTS, {"collection": one.id, "next": one.next_space_id}).one()
-        found.append(CollectionSpace(one.name, active, coming, counts.ready, counts.documents))
-    return found
-
-
-_COUNTS = text(
-    """
-    select count(*) as documents, count(*) filter (where run.space_id = :next) as ready
-    from document join run on run.id = document.live_run_id and run.state = 'done'
-    where document.collection_id = :collection
-    """
-)

@@ -6,39 +6,21 @@ serves only queries that write the same expression and the space's id as a liter
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import select, text, update
 from sqlalchemy.dialects.postgresql import insert
 
 from pipeline.domain.errors import ConfigError
+from pipeline.domain.space import Space
 from pipeline.store.schema import EmbeddingSpace
 from pipeline.store.session import Session, Sessions
 
-__all__ = ["MAX_DIM", "Space", "ensure_space", "find_space", "read_space", "remember_embedder", "vector_expression"]
+__all__ = ["MAX_DIM", "ensure_space", "find_space", "read_space", "remember_embedder", "vector_expression"]
 
 MAX_DIM = 4000
 _MAX_FULL_DIM = 2000
 """pgvector indexes ``vector`` up to this width, and ``halfvec`` up to twice as much."""
-
-
-@dataclass(frozen=True, slots=True)
-class Space:
-    """An embedding model and a width.
-
-    Attributes:
-        embedder: ``kb.embedder`` as it was when the configuration last named this model; empty for the built-in one,
-            None when nobody has said.
-    """
-
-    id: int
-    model: str
-    dim: int
-    embedder: dict[str, Any] | None = field(default=None, repr=False, compare=False)
-
-    def __str__(self) -> str:
-        return f"{self.model} ({self.dim})"
 
 
 def vector_expression(dim: int, column: str = "vector") -> str:

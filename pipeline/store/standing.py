@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import text
-from sqlalchemy.orm import Session
+from pipeline.store.reader import Reader
 
 __all__ = ["Standing", "runs_ahead", "standing_of"]
 
@@ -31,9 +30,9 @@ class Standing:
     primary_only: bool
 
 
-def standing_of(session: Session, run_id: int) -> Standing:
+def standing_of(reader: Reader, run_id: int) -> Standing:
     """Count a run's units."""
-    row = session.execute(_STANDING, {"run": run_id}).one()
+    (row,) = reader.rows(_STANDING, {"run": run_id})
     return Standing(
         pages=row.pages,
         pages_done=row.pages - row.open_pages,
@@ -46,32 +45,29 @@ def standing_of(session: Session, run_id: int) -> Standing:
     )
 
 
-_STANDING = text(
-    """
-    select (select count(*) from page where page.run_id = :run) as pages,
-           (select count(*) from chunk where chunk.run_id = :run) as chunks,
-           (select primary_only from run where run.id = :run) as primary_only,
+_STANDING = """
+    select (select count(*) from page where page.run_id = %(run)s) as pages,
+           (select count(*) from chunk where chunk.run_id = %(run)s) as chunks,
+           (select primary_only from run where run.id = %(run)s) as primary_only,
            count(distinct ordinal) filter (where stage in ('describe', 'format') and state <> 'done') as open_pages,
            count(distinct ordinal) filter (where stage in ('retrieve', 'embed') and state <> 'done') as open_chunks,
            count(*) filter (where state = 'leased') as leased,
            count(*) filter (where state = 'done' and degraded) as degraded,
            count(*) filter (where state = 'failed') as failed
-    from unit where run_id = :run
-    """
-)
+    from unit where run_id = %(run)s
+"""
 
 
-def runs_ahead(session: Session, run_id: int) -> int:
+def runs_ahead(reader: Reader, run_id: int) -> int:
     """Queued runs of the same collection that are dispatched before this one."""
-    return int(session.execute(_AHEAD, {"run": run_id}).scalar_one())
+    (row,) = reader.rows(_AHEAD, {"run": run_id})
+    return int(row.runs)
 
 
-_AHEAD = text(
-    """
-    select count(*)
+_AHEAD = """
+    select count(*) as runs
     from run this
     join run other on other.collection_id = this.collection_id and other.state = 'queued'
-    where this.id = :run
+    where this.id = %(run)s
       and (-other.priority, other.queued_at, other.id) < (-this.priority, this.queued_at, this.id)
-    """
-)
+"""

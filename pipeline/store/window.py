@@ -16,8 +16,8 @@ from sqlalchemy import any_, func, literal, select, text, update
 from sqlalchemy.orm import Session
 
 from pipeline.domain.unit import Stage, UnitState, queue_of
+from pipeline.store.fleet import FRESH_S
 from pipeline.store.schema import Unit, Worker
-from pipeline.store.workers import FRESH_S
 
 __all__ = [
     "Ready",

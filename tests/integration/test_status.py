@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +20,7 @@ from pipeline.domain.unit import QUEUES, Stage
 from pipeline.show import show
 from pipeline.status import status
 from pipeline.store.documents import find_document
+from pipeline.store.reader import Reads
 from pipeline.store.session import Sessions
 from pipeline.store.workers import beat
 from tests.integration.seed import Seed
@@ -26,14 +31,14 @@ def seed(sessions: Sessions) -> Seed:
     return Seed(sessions)
 
 
-def _one(sessions: Sessions, **options: Any) -> dict[str, Any]:
-    (document,) = status(sessions, **options).to_json()["documents"]
+def _one(reads: Reads, **options: Any) -> dict[str, Any]:
+    (document,) = status(reads, **options).to_json()["documents"]
     found: dict[str, Any] = document
     return found
 
 
-def test_an_empty_installation_has_a_status(sessions: Sessions) -> None:
-    found = status(sessions).to_json()
+def test_an_empty_installation_has_a_status(reads: Reads) -> None:
+    found = status(reads).to_json()
 
     assert found["documents"] == []
     assert found["counts"] == dict.fromkeys(("queued", "running", "parked", "done", "empty", "failed", "cancelled"), 0)
@@ -41,7 +46,7 @@ def test_an_empty_installation_has_a_status(sessions: Sessions) -> None:
     assert found["queues"]["describe"] == {"waiting": 0, "consumers": 0}
 
 
-def test_a_document_is_shown_by_its_newest_run(seed: Seed, sessions: Sessions) -> None:
+def test_a_document_is_shown_by_its_newest_run(seed: Seed, reads: Reads) -> None:
     document = seed.document("/a.pdf", collection="sea", batch="march")
     seed.run(document, "done", live=True)
     run = seed.run(document, "running", page_count=3)
@@ -52,7 +57,7 @@ def test_a_document_is_shown_by_its_newest_run(seed: Seed, sessions: Sessions) -
     seed.units(run, "format", [2], "parked")
     seed.attempt(run, "describe", outcome="ok")
 
-    found = _one(sessions)
+    found = _one(reads)
 
     assert (found["id"], found["path"], found["collection"], found["batch"]) == (
         str(document), "/a.pdf", "sea", "march",
@@ -63,46 +68,46 @@ def test_a_document_is_shown_by_its_newest_run(seed: Seed, sessions: Sessions) -
     assert found["models"] == ["local/ocr", "text"]
 
 
-def test_a_failure_says_its_kind_and_stage(seed: Seed, sessions: Sessions) -> None:
+def test_a_failure_says_its_kind_and_stage(seed: Seed, reads: Reads) -> None:
     run = seed.run(seed.document("/a.pdf"), "failed", failure_kind="corrupt", failure_detail="no xref")
     seed.units(run, "parse", [0], "failed")
 
-    found = _one(sessions)
+    found = _one(reads)
 
     assert found["failure"] == {"kind": "corrupt", "detail": "no xref"}
     assert (found["stage"], found["live"], found["finished_at"] is not None) == ("parse", False, True)
 
 
-def test_counts_cover_all_and_the_list_only_the_newest(seed: Seed, sessions: Sessions) -> None:
+def test_counts_cover_all_and_the_list_only_the_newest(seed: Seed, reads: Reads) -> None:
     for number in range(5):
         seed.run(seed.document(f"/{number}"), "done" if number else "failed")
 
-    found = status(sessions, limit=2)
+    found = status(reads, limit=2)
 
     assert [document.path for document in found.documents] == ["/4", "/3"]
     assert (found.counts[RunState.DONE], found.counts[RunState.FAILED]) == (4, 1)
-    assert [one.path for one in status(sessions, failed=True).documents] == ["/0"]
+    assert [one.path for one in status(reads, failed=True).documents] == ["/0"]
 
 
-def test_a_status_is_narrowed_by_collection_batch_and_document(seed: Seed, sessions: Sessions) -> None:
+def test_a_status_is_narrowed_by_collection_batch_and_document(seed: Seed, reads: Reads) -> None:
     first = seed.document("/a", collection="sea", batch="one")
     seed.run(first)
     seed.run(seed.document("/b", collection="sea", batch="two"))
     seed.run(seed.document("/c", collection="land", batch="one"))
 
-    assert {one.path for one in status(sessions, collection="sea").documents} == {"/a", "/b"}
-    assert {one.path for one in status(sessions, batch="one").documents} == {"/a", "/c"}
-    assert {one.path for one in status(sessions, batch="one", collection="land").documents} == {"/c"}
-    assert status(sessions, batch="one", collection="land").counts[RunState.QUEUED] == 1
-    assert _one(sessions, document=str(first)[:8])["path"] == "/a"
-    assert _one(sessions, document="/b")["path"] == "/b"
+    assert {one.path for one in status(reads, collection="sea").documents} == {"/a", "/b"}
+    assert {one.path for one in status(reads, batch="one").documents} == {"/a", "/c"}
+    assert {one.path for one in status(reads, batch="one", collection="land").documents} == {"/c"}
+    assert status(reads, batch="one", collection="land").counts[RunState.QUEUED] == 1
+    assert _one(reads, document=str(first)[:8])["path"] == "/a"
+    assert _one(reads, document="/b")["path"] == "/b"
     unknown: list[dict[str, Any]] = [{"collection": "lake"}, {"batch": "nine"}, {"document": "/nowhere"}]
     for options in unknown:
         with pytest.raises(UsageError):
-            status(sessions, **options)
+            status(reads, **options)
 
 
-def test_queues_show_what_waits_and_who_takes_it(seed: Seed, sessions: Sessions) -> None:
+def test_queues_show_what_waits_and_who_takes_it(seed: Seed, sessions: Sessions, reads: Reads) -> None:
     run = seed.run(seed.document("/a"), "running")
     seed.units(run, "describe", [1, 2, 3], "pending")
     seed.units(run, "chunk", [0], "pending")
@@ -112,7 +117,7 @@ def test_queues_show_what_waits_and_who_takes_it(seed: Seed, sessions: Sessions)
         beat(session, "old", role="worker", host="h", pid=9, queues=["describe"])
         session.execute(text("update worker set heartbeat_at = now() - interval '1 minute' where id = 'old'"))
 
-    found = status(sessions).to_json()
+    found = status(reads).to_json()
 
     assert found["workers"] == 1
     assert {"pid": 7, "host": "h", "role": "worker", "queues": ["describe", "format"]} in found["processes"]
@@ -122,14 +127,14 @@ def test_queues_show_what_waits_and_who_takes_it(seed: Seed, sessions: Sessions)
 
 
 def test_a_beat_that_is_missing_or_silent_is_an_alarm_while_anything_is_under_way(
-    seed: Seed, sessions: Sessions
+    seed: Seed, sessions: Sessions, reads: Reads
 ) -> None:
     run = seed.run(seed.document("/a"), "running")
     with sessions.begin() as session:
         beat(session, "w1", role="worker", host="h", pid=7, queues=[queue.value for queue in QUEUES], slots=1)
 
     def alarms() -> list[str]:
-        return status(sessions).alarms
+        return status(reads).alarms
 
     assert alarms() == ["no beat runs: nothing that is lost or parked goes on:  tidegate up, or tidegate beat"]
     with sessions.begin() as session:
@@ -143,7 +148,7 @@ def test_a_beat_that_is_missing_or_silent_is_an_alarm_while_anything_is_under_wa
     assert alarms() == []
 
 
-def test_progress_parked_and_degraded_are_summed_up(seed: Seed, sessions: Sessions) -> None:
+def test_progress_parked_and_degraded_are_summed_up(seed: Seed, reads: Reads) -> None:
     until = datetime(2031, 1, 1, tzinfo=UTC)
     parked = seed.run(seed.document("/a", batch="b"), "parked", resume_at=until)
     seed.units(parked, "describe", [1], finished_at=datetime.now(UTC))
@@ -151,7 +156,7 @@ def test_progress_parked_and_degraded_are_summed_up(seed: Seed, sessions: Sessio
     done = seed.run(seed.document("/b", batch="b"), "done")
     seed.units(done, "describe", [1, 2], degraded=True)
 
-    found = status(sessions)
+    found = status(reads)
 
     describe = next(one for one in found.stages if one.stage is Stage.DESCRIBE)
     assert (describe.total, describe.done, describe.parked, describe.lately) == (4, 3, 1, 1)
@@ -159,7 +164,7 @@ def test_progress_parked_and_degraded_are_summed_up(seed: Seed, sessions: Sessio
     assert found.notes[0] == "2 units were answered by a fallback:  tidegate requeue --batch b --degraded"
 
 
-def test_bars_and_notes_cover_what_is_not_listed_and_no_superseded_run(seed: Seed, sessions: Sessions) -> None:
+def test_bars_and_notes_cover_what_is_not_listed_and_no_superseded_run(seed: Seed, reads: Reads) -> None:
     until = datetime(2031, 1, 1, tzinfo=UTC)
     for number in range(3):
         document = seed.document(f"/{number}", collection="sea", batch="one")
@@ -174,7 +179,7 @@ def test_bars_and_notes_cover_what_is_not_listed_and_no_superseded_run(seed: See
         seed.units(parked, "describe", [1, 2], "parked", resume_at=None)
     seed.units(seed.run(seed.document("/l", collection="land"), "running"), "describe", [1], "leased")
 
-    found, at_sea = status(sessions, limit=1), status(sessions, limit=1, collection="sea")
+    found, at_sea = status(reads, limit=1), status(reads, limit=1, collection="sea")
 
     assert len(found.documents) == 1
     assert found.counts[RunState.DONE] == at_sea.counts[RunState.DONE] == 3
@@ -188,18 +193,16 @@ def test_bars_and_notes_cover_what_is_not_listed_and_no_superseded_run(seed: See
     assert found.notes[0] == "6 units were answered by a fallback:  tidegate requeue --batch one --degraded"
 
 
-def test_many_superseded_runs_are_counted_as_few_are(
-    seed: Seed, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_superseded_runs_are_counted_as_few_are(seed: Seed, reads: Reads, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(3):
         document = seed.document(f"/{number}")
         seed.units(seed.run(document, "cancelled"), "parse", [0], "failed")
         seed.units(seed.run(document), "parse", [0], "pending")
-    few = status(sessions)
+    few = status(reads)
 
     monkeypatch.setattr("pipeline.store.overview._FEW", 2)
 
-    many = status(sessions)
+    many = status(reads)
     assert (many.counts, many.stages) == (few.counts, few.stages)
     assert many.counts[RunState.QUEUED] == 3
 
@@ -230,7 +233,7 @@ def test_a_document_is_named_by_id_prefix_or_path(seed: Seed, sessions: Sessions
                 find_document(session, wrong)
 
 
-def test_attempts_come_in_order_of_start_with_their_page(seed: Seed, sessions: Sessions) -> None:
+def test_attempts_come_in_order_of_start_with_their_page(seed: Seed, sessions: Sessions, reads: Reads) -> None:
     document = seed.document("/a")
     run = seed.run(document, "done")
     seed.units(run, "describe", [3], answered_by="b")
@@ -250,7 +253,7 @@ def test_attempts_come_in_order_of_start_with_their_page(seed: Seed, sessions: S
     )
     seed.attempt(run, "format", target="c", outcome="ok")
 
-    found = attempts(sessions, str(document), stage=Stage.DESCRIBE).to_json()
+    found = attempts(reads, str(document), stage=Stage.DESCRIBE).to_json()
 
     assert found["document"] == str(document)
     first, second = found["attempts"]
@@ -259,7 +262,7 @@ def test_attempts_come_in_order_of_start_with_their_page(seed: Seed, sessions: S
     )  # fmt: skip
     assert second["skipped"] == [{"target": "a", "reason": "cooling"}]
     assert (second["tokens_in"], second["cost_usd"], second["position"], second["unit"]) == (12, 0.5, 1, unit_id)
-    assert len(attempts(sessions, str(document)).attempts) == 3
+    assert len(attempts(reads, str(document)).attempts) == 3
 
 
 def test_show_reads_the_live_pages_and_who_made_them(seed: Seed, sessions: Sessions) -> None:
@@ -326,3 +329,20 @@ def test_show_takes_what_there_is_of_a_document_that_is_not_live(seed: Seed, ses
 
     assert not shown.live
     assert shown.to_markdown() == "<!-- page 1 failed: corrupt -->\n"
+
+
+def test_the_command_answers_without_sqlalchemy(seed: Seed, database_url: str, redis_url: str, tmp_path: Path) -> None:
+    seed.run(seed.document("/a.pdf"), "done", live=True)
+    code = (
+        "import sys; from worker.cli.main import main; main(['status', '--json']);"
+        "print(*{'sqlalchemy', 'celery', 'litellm', 'rich', 'yaml'} & set(sys.modules), file=sys.stderr)"
+    )
+    environment = {
+        "TIDEGATE_HOME": str(tmp_path),
+        "TIDEGATE_DATABASE_URL": database_url,
+        "TIDEGATE_REDIS_URL": redis_url,
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+    }
+    ran = subprocess.run([sys.executable, "-P", "-c", code], env=environment, capture_output=True, text=True)
+    assert [one["path"] for one in json.loads(ran.stdout)["documents"]] == ["/a.pdf"]
+    assert ran.stderr.split() == []

@@ -9,6 +9,7 @@ from sqlalchemy import text
 
 from pipeline.domain.unit import Stage
 from pipeline.failover.registry import BreakerState, TargetStatus
+from pipeline.store.reader import Reads
 from pipeline.store.session import Sessions
 from pipeline.store.workers import beat
 from pipeline.why import ChainLink, why
@@ -26,7 +27,7 @@ def _link(name: str, state: BreakerState, **values: object) -> ChainLink:
     return ChainLink(name, "vlm", TargetStatus(f"{name}@host", state, **values))  # type: ignore[arg-type]
 
 
-def test_a_parked_document_names_who_cools_until_when(seed: Seed, sessions: Sessions) -> None:
+def test_a_parked_document_names_who_cools_until_when(seed: Seed, reads: Reads) -> None:
     until = datetime.now(UTC) + timedelta(seconds=40)
     document = seed.document("/handbook/ch4.pdf")
     run = seed.run(document, "parked", resume_at=until, page_count=3)
@@ -40,7 +41,7 @@ def test_a_parked_document_names_who_cools_until_when(seed: Seed, sessions: Sess
         _link("vision-cloud", BreakerState.DISABLED),
     ]
 
-    found = why(sessions, str(document), chains={Stage.DESCRIBE: chain})
+    found = why(reads, str(document), chains={Stage.DESCRIBE: chain})
 
     clock = until.astimezone().strftime("%H:%M:%S")
     assert found.lines == [
@@ -52,18 +53,18 @@ def test_a_parked_document_names_who_cools_until_when(seed: Seed, sessions: Sess
     assert "tidegate targets enable vision-cloud" in found.commands
 
 
-def test_a_queued_document_says_how_many_are_ahead_and_who_is_missing(seed: Seed, sessions: Sessions) -> None:
+def test_a_queued_document_says_how_many_are_ahead_and_who_is_missing(seed: Seed, reads: Reads) -> None:
     for number in range(3):
         seed.run(seed.document(f"/{number}"))
     urgent = seed.document("/urgent")
     seed.run(urgent, priority=9)
 
-    last = why(sessions, "/2")
+    last = why(reads, "/2")
 
     assert last.lines[0] == "/2 is queued; 3 documents of its collection are ahead of it."
     assert "No worker takes from parse." in last.lines
     assert "tidegate worker --queues parse" in last.commands
-    assert why(sessions, "/urgent").lines[0] == "/urgent is queued; it is the next."
+    assert why(reads, "/urgent").lines[0] == "/urgent is queued; it is the next."
 
 
 @pytest.mark.parametrize(
@@ -74,90 +75,90 @@ def test_a_queued_document_says_how_many_are_ahead_and_who_is_missing(seed: Seed
         ("poison", "tidegate requeue --document"),
     ],
 )
-def test_a_failure_names_the_command_that_helps(seed: Seed, sessions: Sessions, kind: str, command: str) -> None:
+def test_a_failure_names_the_command_that_helps(seed: Seed, reads: Reads, kind: str, command: str) -> None:
     run = seed.run(seed.document("/my file.pdf"), "failed", failure_kind=kind, failure_detail="because")
     seed.units(run, "parse", [0], "failed")
 
-    found = why(sessions, "/my file.pdf")
+    found = why(reads, "/my file.pdf")
 
     assert found.lines[0] == f"/my file.pdf failed at parse. {kind}: because"
     assert found.commands[0].startswith(command)
 
 
-def test_what_is_in_an_archive_is_enqueued_with_it_and_a_password_is_given_either_way(
-    seed: Seed, sessions: Sessions
-) -> None:
+def test_what_is_in_an_archive_is_enqueued_with_it_and_a_password_is_given_either_way(seed: Seed, reads: Reads) -> None:
     run = seed.run(seed.document("/a.zip!/b.pdf"), "failed", failure_kind="password_required", failure_detail="it is")
     seed.units(run, "parse", [0], "failed")
 
-    assert why(sessions, "/a.zip!/b.pdf").commands == [
+    assert why(reads, "/a.zip!/b.pdf").commands == [
         "tidegate enqueue /a.zip --expand --password P",
         "tidegate enqueue /a.zip --expand --password-file FILE",
     ]
 
 
-def test_the_last_failed_calls_are_quoted_once_a_target_and_kind(seed: Seed, sessions: Sessions) -> None:
+def test_the_last_failed_calls_are_quoted_once_a_target_and_kind(seed: Seed, reads: Reads) -> None:
     run = seed.run(seed.document("/a"), "running")
     seed.units(run, "describe", [1], "leased")
     for _ in range(3):
         seed.attempt(run, "describe", target="a@h", preset="vision", outcome="failed", kind="overloaded", message="503")
 
-    found = why(sessions, "/a")
+    found = why(reads, "/a")
 
     assert len(found.failures) == 1
     assert sum("vision failed at" in line and "overloaded: 503" in line for line in found.lines) == 1
 
 
-def test_a_call_whose_worker_died_says_so(seed: Seed, sessions: Sessions) -> None:
+def test_a_call_whose_worker_died_says_so(seed: Seed, reads: Reads) -> None:
     run = seed.run(seed.document("/a"), "running")
     seed.units(run, "describe", [1])
     seed.attempt(run, "describe", target="a@h", preset="vision", outcome="lost")
 
-    assert any(line.startswith("The worker that called vision at ") for line in why(sessions, "/a").lines)
+    assert any(line.startswith("The worker that called vision at ") for line in why(reads, "/a").lines)
 
 
-def test_work_that_was_lost_without_a_call_says_so(seed: Seed, sessions: Sessions) -> None:
+def test_work_that_was_lost_without_a_call_says_so(seed: Seed, reads: Reads) -> None:
     run = seed.run(seed.document("/a"), "running")
     seed.units(run, "parse", [0])
     seed.attempt(run, "parse", outcome="lost", message="killed: SIGKILL from outside")
 
     assert any(
         line.startswith("Work on parse that began at ") and line.endswith(" was lost: killed: SIGKILL from outside.")
-        for line in why(sessions, "/a").lines
+        for line in why(reads, "/a").lines
     )
 
 
-def test_what_redoes_a_fallbacks_answers_waits_for_the_first_target_alone(seed: Seed, sessions: Sessions) -> None:
+def test_what_redoes_a_fallbacks_answers_waits_for_the_first_target_alone(seed: Seed, reads: Reads) -> None:
     run = seed.run(seed.document("/a"), "parked", primary_only=True)
     seed.units(run, "describe", [1], "parked")
     chain = [_link("vision", BreakerState.OPEN, kind="connect"), _link("spare", BreakerState.OPEN)]
 
-    found = why(sessions, "/a", chains={Stage.DESCRIBE: chain})
+    found = why(reads, "/a", chains={Stage.DESCRIBE: chain})
 
     assert "The first target of vlm is away: vision (connect)." in found.lines
     assert "It was requeued with --degraded, so no fallback may answer." in found.lines
 
 
 @pytest.mark.parametrize("state", ["queued", "running", "parked", "done", "empty", "failed", "cancelled"])
-def test_every_state_is_explained(seed: Seed, sessions: Sessions, state: str) -> None:
+def test_every_state_is_explained(seed: Seed, reads: Reads, state: str) -> None:
     seed.run(seed.document("/a"), state)
-    found = why(sessions, "/a").to_json()
+    found = why(reads, "/a").to_json()
     assert found["lines"][0].startswith("/a ")
     assert found["state"] == state
 
 
-def test_without_a_beat_what_is_on_its_way_says_so_and_what_has_ended_does_not(seed: Seed, sessions: Sessions) -> None:
+def test_without_a_beat_what_is_on_its_way_says_so_and_what_has_ended_does_not(
+    seed: Seed, sessions: Sessions, reads: Reads
+) -> None:
     parked, done = seed.document("/parked"), seed.document("/done")
     seed.units(seed.run(parked, "parked"), "describe", [1], "parked")
     seed.run(done, "done", live=True)
     with sessions.begin() as session:
         session.execute(text("update worker set heartbeat_at = now() - interval '90 s'"))
 
-    found = why(sessions, str(parked))
+    found = why(reads, str(parked))
     assert "The beat beat-1@h has been silent for 90 s: it hangs, or was killed." in found.lines
     assert found.commands[0] == "tidegate beat"
-    assert not any("beat" in line for line in why(sessions, str(done)).lines)
+    assert not any("beat" in line for line in why(reads, str(done)).lines)
 
     with sessions.begin() as session:
         session.execute(text("delete from worker"))
-    assert "No beat runs: nothing that is lost or parked goes on." in why(sessions, str(parked)).lines
+    assert "No beat runs: nothing that is lost or parked goes on." in why(reads, str(parked)).lines

@@ -196,7 +196,7 @@ def _take_in(terminal: Terminal, container: Container, examples: list[str]) -> d
         )
     runs = [one.run for one in result.documents if one.run is not None]
     wait_for_runs(terminal, container.sessions, runs, _WAIT_S)
-    found = status(container.sessions, document_ids=[one.id for one in result.documents if one.id is not None])
+    found = status(container.reads, document_ids=[one.id for one in result.documents if one.id is not None])
     if not terminal.as_json:
         from worker.cli.status_view import documents_table
 

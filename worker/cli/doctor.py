@@ -170,20 +170,20 @@ def _blobs(container: Container) -> Finding:
 
 
 def _beat(container: Container) -> Finding:
-    from pipeline.store.workers import pulse
+    from pipeline.store.fleet import pulse
 
-    with container.sessions() as session:
-        found = pulse(session)
+    with container.reads() as reader:
+        found = pulse(reader)
     if found.trouble:
         return Finding("beat", "failed", found.trouble, "tidegate up, or tidegate beat")
     return Finding("beat", "ok", f"{found.name}, {found.silent_s:.0f} s ago")
 
 
 def _queues(container: Container) -> Finding:
-    from pipeline.store.workers import slots_by_queue
+    from pipeline.store.fleet import slots_by_queue
 
-    with container.sessions() as session:
-        slots = slots_by_queue(session)
+    with container.reads() as reader:
+        slots = slots_by_queue(reader)
     idle = [queue.value for queue, count in slots.items() if not count]
     if idle:
         names = ",".join(idle)
@@ -223,7 +223,7 @@ def _targets(container: Container) -> Finding:
 def _spaces(container: Container) -> Finding:
     from pipeline.spaces import space_standing
 
-    found = space_standing(container.sessions, lambda: container.space)
+    found = space_standing(container.reads, lambda: container.space)
     off = [one for one in found if one.note]
     if off:
         facts = "; ".join(one.note.partition(":  ")[0] for one in off)

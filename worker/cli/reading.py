@@ -12,8 +12,8 @@ from worker.cli.session import services
 from worker.cli.terminal import Terminal, one_line, terminal_of
 
 if TYPE_CHECKING:
+    from pipeline.domain.space import Space
     from pipeline.search import Hit, SearchResult
-    from pipeline.store.spaces import Space
     from worker.bootstrap import Container
     from worker.cli.models import CommandCalls
 

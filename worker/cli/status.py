@@ -67,7 +67,7 @@ def status(
 
         def look() -> Status:
             return read_status(
-                container.sessions,
+                container.reads,
                 collection=collection,
                 batch=batch,
                 document=document,
@@ -107,7 +107,7 @@ def why(context: typer.Context, document: Document) -> None:
 
     terminal = terminal_of(context)
     with services(terminal) as container:
-        found = explain(container.sessions, document, chains=_all_links(container))
+        found = explain(container.reads, document, chains=_all_links(container))
     terminal.emit(found.to_json())
     for line in found.lines:
         terminal.line(line)
@@ -126,7 +126,7 @@ def attempts(
     terminal = terminal_of(context)
     chosen = None if stage is None else _stage(stage)
     with services(terminal) as container:
-        found = read_attempts(container.sessions, document, stage=chosen)
+        found = read_attempts(container.reads, document, stage=chosen)
         # For people alone; rows may outlive the configuration that their targets came from.
         names = {} if terminal.as_json else target_names(container)
     terminal.emit(found.to_json())
@@ -172,7 +172,7 @@ def _standing(container: Container, collection: str | None) -> list[SpaceStandin
     from pipeline.spaces import space_standing
 
     try:
-        return space_standing(container.sessions, lambda: container.space, collection)
+        return space_standing(container.reads, lambda: container.space, collection)
     except ConfigError:
         return []
 

@@ -12,9 +12,10 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 from pipeline.domain.run import RunState
+from pipeline.store.fleet import fresh_workers
 from pipeline.store.progress import Progress, read_progress
+from pipeline.store.reader import reader_of
 from pipeline.store.session import Sessions
-from pipeline.store.workers import fresh_workers
 from worker.cli.bars import bar
 from worker.cli.terminal import Terminal
 
@@ -65,7 +66,7 @@ def wait_for_runs(terminal: Terminal, sessions: Sessions, run_ids: Sequence[int]
         while True:
             with sessions() as session:
                 progress = read_progress(session, run_ids)
-                has_worker = any(worker.role == "worker" for worker in fresh_workers(session))
+                has_worker = any(worker.role == "worker" for worker in fresh_workers(reader_of(session)))
             show(progress)
             left = [run for run in progress.runs.values() if not run.ended]
             now = time.monotonic()

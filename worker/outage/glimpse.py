@@ -11,6 +11,7 @@ from pipeline.domain.run import RunState
 from pipeline.failover.registry import BreakerState, TargetStatus
 from pipeline.store.attempts import attempts_of_runs
 from pipeline.store.progress import Progress, read_progress
+from pipeline.store.reader import reader_of
 from worker.bootstrap import ROLE_OF_STAGE, Container
 from worker.outage.ledger import Ledger, Switched, read_ledger
 from worker.outage.place import PRIMARIES
@@ -148,7 +149,7 @@ class Eye:
             ServiceUnavailable: Postgres or Redis is away.
         """
         with self._container.sessions() as session:
-            rows = attempts_of_runs(session, names)
+            rows = attempts_of_runs(reader_of(session), names)
             progress = read_progress(session, list(names))
         ledger = read_ledger(rows, PRIMARIES)
         statuses = self._made.statuses()

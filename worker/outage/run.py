@@ -192,7 +192,7 @@ def _play(
             if ended or glimpse.elapsed_s > latest_s:
                 break
             pause.wait(max(0.0, turned_at + _TICK_S - time.monotonic()))
-    found = status(container.sessions, document_ids=list(stage.documents.values()), limit=len(stage.documents))
+    found = status(container.reads, document_ids=list(stage.documents.values()), limit=len(stage.documents))
     degraded = sum(one.degraded for one in found.documents)
     return Outage(glimpse, tuple(primaries.calls()), degraded, stage.states, container.settings.home)
 

@@ -10,10 +10,12 @@ from sqlalchemy import func, select, update
 
 from pipeline.domain.unit import Queue, Stage, UnitState
 from pipeline.reconcile import ReconcilePolicy, reconcile
+from pipeline.store.fleet import slots_by_queue
+from pipeline.store.reader import reader_of
 from pipeline.store.runs import lock_running
 from pipeline.store.schema import Attempt, Unit, Worker
 from pipeline.store.units import claim_units, seconds_from_now
-from pipeline.store.workers import beat, slots_by_queue
+from pipeline.store.workers import beat
 from tests.integration.ledger.harness import Harness
 
 
@@ -88,6 +90,6 @@ def test_what_a_worker_held_that_was_killed_for_draining_too_slowly_is_no_mark_a
 
 def test_a_worker_that_drains_is_sent_nothing_more(harness: Harness, handed_out: int) -> None:
     with harness.sessions.begin() as session:
-        before = slots_by_queue(session)[Queue.PARSE]
+        before = slots_by_queue(reader_of(session))[Queue.PARSE]
         beat(session, "parse-2", role="worker", host="here", pid=2, queues=["parse"], cpu_slots=4, draining=True)
-        assert slots_by_queue(session)[Queue.PARSE] == before - 4
+        assert slots_by_queue(reader_of(session))[Queue.PARSE] == before - 4

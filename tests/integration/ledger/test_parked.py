@@ -25,6 +25,7 @@ from pipeline.status import status
 from pipeline.store.blobs import FileBlobs
 from pipeline.store.parked import make_parked_due, make_timeless_due
 from pipeline.store.progress import read_progress
+from pipeline.store.reader import Reads
 from pipeline.store.schema import Attempt, ChainWait, Run, Unit
 from pipeline.store.session import Sessions, make_sessions
 from pipeline.store.window import Slice
@@ -68,7 +69,9 @@ def scan(folder: Path, name: str, pages: int) -> Path:
     return path
 
 
-def test_an_hour_of_outage_costs_a_probe_a_cooldown_and_no_document(outage: Outage, tmp_path: Path) -> None:
+def test_an_hour_of_outage_costs_a_probe_a_cooldown_and_no_document(
+    outage: Outage, tmp_path: Path, reads: Reads
+) -> None:
     harness, servers, clock = outage.harness, outage.servers, outage.clock
     files = [scan(tmp_path, "long", 3), scan(tmp_path, "short", 1)]
     servers.up = {"first"}
@@ -85,7 +88,7 @@ def test_an_hour_of_outage_costs_a_probe_a_cooldown_and_no_document(outage: Outa
     assert [harness.run(run).state for run in runs] == [RunState.PARKED] * 2
     assert len(servers.calls) <= 1 + 2, "one call to each target found out"
     for document in documents:
-        said = why(outage.sessions, str(document.id)).lines
+        said = why(reads, str(document.id)).lines
         assert "is parked at describe" in said[0], said
         assert any("the next try is at" in line for line in said)
 
@@ -116,12 +119,14 @@ def test_an_hour_of_outage_costs_a_probe_a_cooldown_and_no_document(outage: Outa
             clock.advance(until - clock.now() + 0.1)
         outage.settle()
     assert [harness.run(run).state for run in runs] == [RunState.DONE] * 2
-    assert status(outage.sessions).counts[RunState.FAILED] == 0
+    assert status(reads).counts[RunState.FAILED] == 0
     assert sorted(servers.described) == sorted(set(servers.described)), "no page was described twice"
     assert len(servers.described) == 4
 
 
-def test_a_thousand_parked_runs_write_a_row_a_cooldown(seed: Seed, sessions: Sessions, engine: Engine) -> None:
+def test_a_thousand_parked_runs_write_a_row_a_cooldown(
+    seed: Seed, sessions: Sessions, engine: Engine, reads: Reads
+) -> None:
     run_ids = _park_many(seed, sessions, MANY, Stage.DESCRIBE, pages=3)
     watch = ScriptedWatch()
     now = datetime.now(UTC)
@@ -137,11 +142,11 @@ def test_a_thousand_parked_runs_write_a_row_a_cooldown(seed: Seed, sessions: Ses
     with sessions() as session:
         progress = read_progress(session, run_ids)
     assert not any(run.due for run in progress.runs.values())
-    assert {one.resume_at for one in status(sessions, limit=50).documents} == {None}, "disabled: nobody knows a time"
+    assert {one.resume_at for one in status(reads, limit=50).documents} == {None}, "disabled: nobody knows a time"
 
     watch.rooms[Stage.DESCRIBE] = ChainRoom(0, cooldowns[-1].timestamp())
     wake_parked_runs(sessions, watch, MODEL_STAGES, 1000)
-    assert {one.resume_at for one in status(sessions, limit=50).documents} == {cooldowns[-1]}
+    assert {one.resume_at for one in status(reads, limit=50).documents} == {cooldowns[-1]}
 
     watch.rooms[Stage.DESCRIBE] = ChainRoom(1)
     with Writes(engine) as writes:

@@ -13,16 +13,19 @@ from sqlalchemy import text, update
 from pipeline.delete import delete
 from pipeline.domain.digest import text_digest
 from pipeline.domain.run import RunState
+from pipeline.domain.space import Space
 from pipeline.domain.unit import Stage
 from pipeline.publish import publish
 from pipeline.recipe import Recipe
 from pipeline.reconcile import ReconcilePolicy, reconcile
 from pipeline.requeue import Wanted, requeue
 from pipeline.search import Mode, SearchResult, search
+from pipeline.store.reader import reader_of
 from pipeline.store.schema import Embedding, Run
 from pipeline.store.session import Sessions
-from pipeline.store.space_switch import CollectionSpace, drop_carried, space_reports, switch_spaces
-from pipeline.store.spaces import Space, ensure_space, read_space, remember_embedder
+from pipeline.store.space_reports import CollectionSpace, space_reports
+from pipeline.store.space_switch import drop_carried, switch_spaces
+from pipeline.store.spaces import ensure_space, read_space, remember_embedder
 from tests.integration.ledger.harness import DIM, Harness, ScriptedEmbedder, exhausted
 from tests.integration.seed import Seed
 
@@ -81,7 +84,7 @@ def beat(harness: Harness) -> list[str]:
 
 def stands(harness: Harness) -> CollectionSpace:
     with harness.sessions() as session:
-        (report,) = space_reports(session)
+        (report,) = space_reports(reader_of(session))
     return report
 
 

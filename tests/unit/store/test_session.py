@@ -1,4 +1,4 @@
-"""Postgres' errors become ours in one table, and what is stored is safe text."""
+"""An address is read as SQLAlchemy reads it, Postgres' errors become ours in one table, and JSON is made storable."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+from sqlalchemy.engine import make_url
 
 from pipeline.domain.errors import ConfigError, ServiceUnavailable
-from pipeline.store.session import NOT_THE_SERVICE, UNAVAILABLE, make_engine, safe_json, translated
+from pipeline.store.postgres import NOT_THE_SERVICE, UNAVAILABLE, read_address, translated
+from pipeline.store.session import make_engine, safe_json
 
 
 def _subclasses(root: type[psycopg.Error]) -> Iterator[type[psycopg.Error]]:
@@ -57,6 +60,36 @@ def test_an_unreachable_server_is_named_without_its_password() -> None:
     assert "sekret" not in str(caught.value)
     assert "sekret" not in repr(engine)
     engine.dispose()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://user:pass@host:5433/base",
+        "postgres://user@host/base",
+        "postgresql+psycopg://user:p%40ss%2Fw%20rd@/base?host=%2Frun%2Fpg&port=5432",
+        "postgresql://us%3Aer:a/b?c#d:e@host/ba%20se",
+        "postgresql://:only@host",
+        "postgresql://[::1]:5432/base?sslmode=require&connect_timeout=3",
+        "postgresql:///base?host=a,b&port=1,2",
+        "postgresql:///base?host=a:1&host=b:2",
+        "postgresql:///base?host=a&host=b:2",
+        "postgresql:///base?host=a.example:6432",
+        "postgresql:///base?host=/run/with:colon",
+        "postgresql:///base?passfile=/x&empty=",
+        "postgresql://",
+    ],
+)
+def test_an_address_has_the_parts_that_sqlalchemy_finds(url: str) -> None:
+    _, expected = PGDialect_psycopg().create_connect_args(make_url(url.replace("postgres://", "postgresql://")))
+    assert read_address(url).arguments == {name: str(value) for name, value in expected.items()}
+
+
+def test_a_database_is_named_without_who_asks() -> None:
+    assert read_address("postgresql://me:sekret@host:5433/base").name == "host:5433/base"
+    assert read_address("postgresql://me:sekret@/base?host=/run/pg&port=1").name == "/run/pg:1/base"
+    assert read_address("postgresql:///base").name == "the local socket/base"
+    assert "sekret" not in repr(read_address("postgresql://me:sekret@host/base"))
 
 
 @pytest.mark.parametrize("url", ["mysql://u:sekret@h/d", "sekret", "postgresql://u:sekret@h:port/d"])

@@ -10,8 +10,8 @@ from pipeline.domain.run import RunState
 from pipeline.domain.unit import QUEUES, Stage
 from pipeline.failover.registry import BreakerState, TargetStatus
 from pipeline.status import DocumentStatus, QueueLoad, Status, UnitCounts
+from pipeline.store.fleet import Pulse
 from pipeline.store.overview import ParkedAt, StageTotals
-from pipeline.store.workers import Pulse
 from pipeline.why import ChainLink
 from worker.cli.status_view import picture
 from worker.cli.terminal import Terminal

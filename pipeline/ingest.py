@@ -48,8 +48,9 @@ class ChainWatch(Protocol):
         primary_only: bool = False,
         without: frozenset[str] = frozenset(),
         allowed: frozenset[str] | None = None,
+        free_only: bool = False,
     ) -> ChainRoom:
-        """How much the targets that ``allowed`` names, other than those of ``without``, would take now."""
+        """How much the targets that are allowed, other than those of ``without``, would take now."""
         ...
 
 
@@ -80,6 +81,7 @@ class _Asks:
 
     primary_only: bool
     allowed: frozenset[str] | None
+    free_only: bool
 
 
 @dataclass(slots=True)
@@ -150,7 +152,7 @@ class Ingest:
         asks = self.patience.outlast(lambda: self._asks(run_id, stage))
         if asks is None:
             return True
-        chain = self.chains.room(stage, primary_only=asks.primary_only, allowed=asks.allowed)
+        chain = self.chains.room(stage, primary_only=asks.primary_only, allowed=asks.allowed, free_only=asks.free_only)
         if chain.room:
             return False
 
@@ -169,7 +171,8 @@ class Ingest:
         report.counts.update(parked=parked, reused=len(reused))
         report.made_work = bool(reused)
         if parked:
-            report.details.append(f"every target of {stage.value} is cooling or disabled")
+            within = ", or over the collection's budget" if asks.free_only else ""
+            report.details.append(f"every target of {stage.value} is cooling or disabled{within}")
             self._moved(run_id, document_id, state, report.details[-1])
         return True
 
@@ -177,7 +180,10 @@ class Ingest:
         """None when the run has ended."""
         with self.sessions() as session:
             who = asker(session, run_id)
-        return None if who is None else _Asks(who.primary_only, self.shop.allowed(who.collection, stage))
+            if who is None:
+                return None
+            free_only = not self.shop.within_budget(session, who.collection)
+        return _Asks(who.primary_only, self.shop.allowed(who.collection, stage), free_only)
 
     def _claim(self, run_id: int, stage: Stage, ordinals: Sequence[int], endings: Endings) -> list[Job]:
         # Ours before it is written: a claim whose COMMIT went through unheard is found again by its token.
@@ -340,7 +346,14 @@ class Ingest:
         asks = self.patience.outlast(lambda: self._asks(run_id, stage))
         if asks is None:
             return
-        if self.chains.room(stage, primary_only=asks.primary_only, without=rejecting, allowed=asks.allowed).room:
+        chain = self.chains.room(
+            stage,
+            primary_only=asks.primary_only,
+            without=rejecting,
+            allowed=asks.allowed,
+            free_only=asks.free_only,
+        )
+        if chain.room:
             with self.sessions.begin() as session:
                 make_due(session, [run_id])
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from pipeline.budgets import BudgetStanding
 from pipeline.domain.errors import UsageError
 from pipeline.domain.run import ACTIVE_RUN_STATES, RunState
 from pipeline.domain.unit import MODEL_STAGES, Stage, queue_of
@@ -84,12 +85,19 @@ class Why:
         }
 
 
-def why(reads: Reads, document: str, *, chains: Mapping[Stage, Sequence[ChainLink]] | None = None) -> Why:
+def why(
+    reads: Reads,
+    document: str,
+    *,
+    chains: Mapping[Stage, Sequence[ChainLink]] | None = None,
+    budgets: Mapping[str, BudgetStanding] | None = None,
+) -> Why:
     """Explain a document.
 
     Args:
         document: As people name it.
         chains: The targets of each model stage in order, with their states; without it nothing is said of targets.
+        budgets: How collections stand, by name.
 
     Raises:
         UsageError: There is no such document.
@@ -101,13 +109,20 @@ def why(reads: Reads, document: str, *, chains: Mapping[Stage, Sequence[ChainLin
     if not overview.documents:
         raise UsageError(f"{found.uri!r} was never run", f"tidegate enqueue {words_to_enqueue(found.uri)}")
     with reads() as reader:
-        facts = _Facts(reader, overview, chains or {})
+        facts = _Facts(reader, overview, chains or {}, budgets or {})
     return Why(facts.document, *facts.explained(), facts.failures)
 
 
 class _Facts:
-    def __init__(self, reader: Reader, overview: Status, chains: Mapping[Stage, Sequence[ChainLink]]) -> None:
+    def __init__(
+        self,
+        reader: Reader,
+        overview: Status,
+        chains: Mapping[Stage, Sequence[ChainLink]],
+        budgets: Mapping[str, BudgetStanding],
+    ) -> None:
         self.document = overview.documents[0]
+        self._budget = budgets.get(self.document.collection)
         self.failures = last_failures(reader, self.document.run)
         self._standing = standing_of(reader, self.document.run)
         self._ahead = runs_ahead(reader, self.document.run) if self.document.state is RunState.QUEUED else 0
@@ -146,12 +161,13 @@ class _Facts:
         work = f"A worker holds {held} of its {'unit' if held == 1 else 'units'}." if held else ""
         lines = [f"{self.document.path} is running{_at(stage)}{self._progress()}.", work]
         idle, commands = self._unattended(stage) if stage and not held else ([], [])
-        return [line for line in (*lines, *self._cooling(), *self._said(), *idle) if line], commands
+        said = (*lines, *self._over_budget(), *self._cooling(), *self._said(), *idle)
+        return [line for line in said if line], commands
 
     def _parked(self) -> tuple[list[str], list[str]]:
         stage = self.document.stage
         lines = [f"{self.document.path} is parked{_at(stage)}{self._progress()}."]
-        lines += self._cooling() or self._said()
+        lines += self._over_budget() + (self._cooling() or self._said())
         if self._standing.primary_only:
             lines.append("It was requeued with --degraded, so no fallback may answer.")
         until = self.document.resume_at
@@ -213,6 +229,9 @@ class _Facts:
             which = "first" if self._standing.primary_only else "only"
             return [f"The {which} target of {role} is away: {described}."]
         return [f"{some} of {role} {are} away: {described}."]
+
+    def _over_budget(self) -> list[str]:
+        return [f"{self._budget.note}."] if self._budget is not None and self._budget.is_used_up else []
 
     def _said(self) -> list[str]:
         """What the last failed calls said."""

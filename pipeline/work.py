@@ -46,9 +46,11 @@ from pipeline.store.blobs import BlobStore, StoredBlob
 from pipeline.store.chunks import NewVector, chunks_of, set_cues, store_vectors
 from pipeline.store.page_images import put_images
 from pipeline.store.pages import insert_pages, page_texts, pages_of
+from pipeline.store.reader import reader_of
 from pipeline.store.schema import Collection, Document, Run
 from pipeline.store.session import Session
 from pipeline.store.spaces import read_space
+from pipeline.store.spend import spent_usd
 from pipeline.store.units import Claimed, Result
 
 __all__ = ["Done", "Job", "Models", "StageWork", "Workshop", "calls_with_content", "work_of"]
@@ -86,6 +88,10 @@ class Models:
     embedder: EmbeddingModel
 
 
+def _unbounded(_collection: str) -> float | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Workshop:
     """What the stages work with.
@@ -93,6 +99,7 @@ class Workshop:
     Attributes:
         count_tokens: Counts as the embedding model does.
         allowed: The presets that a collection (by name) allows for a stage; None for all.
+        budget_usd: What a collection (by name) may spend on model calls; None for no bound.
         embedder_of: Who embeds into a space, which need not be the configured one: vectors of two models never mix.
             None where there is one embedder for all.
     """
@@ -103,7 +110,13 @@ class Workshop:
     count_tokens: Callable[[str], int]
     worker: str
     allowed: Callable[[str, Stage], frozenset[str] | None]
+    budget_usd: Callable[[str], float | None] = _unbounded
     embedder_of: Callable[[Space], EmbeddingModel | None] | None = None
+
+    def within_budget(self, session: Session, collection: str) -> bool:
+        """Whether a collection can pay for the calls of a slice; those that are under way end, whatever they cost."""
+        bound_usd = self.budget_usd(collection)
+        return bound_usd is None or spent_usd(reader_of(session), collection) < bound_usd
 
     def embedder_for(self, session: Session, run: Run) -> EmbeddingModel | None:
         """Who embeds into a run's space; None when nobody knows any more."""
@@ -113,7 +126,9 @@ class Workshop:
 
     def contexts(self, session: Session, run: Run, units: Sequence[Claimed]) -> list[CallContext]:
         """Whom the model call of each unit, all of one stage, is for."""
-        allowed = self.allowed(session.get_one(Collection, run.collection_id).name, units[0].stage)
+        collection = session.get_one(Collection, run.collection_id).name
+        allowed = self.allowed(collection, units[0].stage)
+        within_budget = self.within_budget(session, collection)
         return [
             CallContext(
                 call_id=uuid4().hex,
@@ -125,6 +140,7 @@ class Workshop:
                 rejected_by=frozenset(unit.rejected_by),
                 primary_only=run.primary_only,
                 allowed=allowed,
+                within_budget=within_budget,
             )
             for unit in units
         ]

@@ -116,6 +116,10 @@ class Container:
         """The presets that a collection allows for a stage; None for all."""
         return self.chains.allowed(ROLE_OF_STAGE[stage], collection)
 
+    def budget_usd(self, collection: str) -> float | None:
+        """What a collection may spend on model calls; None for no bound."""
+        return self.config.collection(collection).budget_usd
+
     def recipe_for(self, collection: str) -> Recipe:
         """What documents of a collection are processed under, as the configuration stands now."""
         from pipeline.config.builtin import LOCAL_MODELS

@@ -104,6 +104,7 @@ def make_ingester(
         count_tokens=count_tokens,
         worker=worker,
         allowed=container.allowed,
+        budget_usd=container.budget_usd,
         embedder_of=embedder_of,
     )
     most_units = container.reconcile_policy.most_units

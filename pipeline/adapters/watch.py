@@ -68,17 +68,21 @@ class RegistryWatch:
         primary_only: bool = False,
         without: frozenset[str] = frozenset(),
         allowed: frozenset[str] | None = None,
+        free_only: bool = False,
     ) -> ChainRoom:
         """How much a stage's chain would take, leaving out the targets of ``without``.
 
         Args:
             allowed: The presets that a collection allows; None for all.
+            free_only: Leave out those that cost something.
         """
         targets = self._chains[stage].targets
         kept = [
             target
             for target in (targets[:1] if primary_only else targets)
-            if target.key not in without and (allowed is None or target.preset in allowed)
+            if target.key not in without
+            and (allowed is None or target.preset in allowed)
+            and (target.is_free or not free_only)
         ]
         return self._run(self._read(kept)).result()
 

@@ -13,22 +13,17 @@ from typing import TypeVar
 
 from pipeline.domain.call import Answer, Outcome, TryRecord
 from pipeline.domain.errors import UpstreamFailure
-from pipeline.failover.chain import Budget
 from pipeline.failover.kinds import STANDARD_RULES, FailureKind
 from pipeline.failover.records import AttemptSink, CallContext, Observer
 from pipeline.failover.registry import CooldownRegistry
 from pipeline.failover.stream import Gathering, accept, collect, relay
-from pipeline.failover.target import Chain, Target
+from pipeline.failover.target import Chain
 from pipeline.failover.upstream import ChatRequest, Delta, EmbedRequest, Reply, Upstream, Vectors
 from pipeline.failover.walk import Clock, Means, Trial, Walk
 
 __all__ = ["AnswerStream", "Caller", "Clock", "rejecting_targets"]
 
 T = TypeVar("T")
-
-
-def _always(_: Target) -> bool:
-    return True
 
 
 def rejecting_targets(tries: Iterable[TryRecord]) -> frozenset[str]:
@@ -73,7 +68,6 @@ class Caller:
         context: CallContext,
         *,
         check: Callable[[Reply], str | None] | None = None,
-        budget: Budget = _always,
     ) -> Answer[Reply]:
         """A whole chat answer, from the first target that gives a good one.
 
@@ -82,7 +76,6 @@ class Caller:
             request: What is asked; with ``stream`` the first content and idleness are timed, else the whole call.
             context: Whom the call is for.
             check: Says why an answer is none (not the schema); that target then failed with ``invalid_output``.
-            budget: Whether the collection can pay for a target.
 
         Raises:
             ChainExhausted: Nobody answered.
@@ -106,7 +99,7 @@ class Caller:
             trial.usage = reply.usage
             return _checked(reply, check)
 
-        walk = self._walk(chain, request, context, budget, streamed=request.stream)
+        walk = self._walk(chain, request, context, streamed=request.stream)
         return await _answer(walk, act)
 
     async def embed(
@@ -116,7 +109,6 @@ class Caller:
         context: CallContext,
         *,
         check: Callable[[Vectors], str | None] | None = None,
-        budget: Budget = _always,
     ) -> Answer[Vectors]:
         """One vector a text, of ``request.dim`` finite numbers that are not all zero.
 
@@ -131,17 +123,15 @@ class Caller:
             trial.usage = vectors.usage
             return _checked(_checked(vectors, lambda answer: _vectors_are_off(answer, request)), check)
 
-        walk = self._walk(chain, request, context, budget, streamed=False)
+        walk = self._walk(chain, request, context, streamed=False)
         return await _answer(walk, act)
 
-    def stream(
-        self, chain: Chain, request: ChatRequest, context: CallContext, *, budget: Budget = _always
-    ) -> AnswerStream:
+    def stream(self, chain: Chain, request: ChatRequest, context: CallContext) -> AnswerStream:
         """A chat answer handed on as it comes: ``async with`` it and iterate over its deltas.
 
         Targets are switched until content has reached the caller; after that a failure raises ``PartialStreamError``.
         """
-        walk = self._walk(chain, request, context, budget, streamed=True, relayed=True)
+        walk = self._walk(chain, request, context, streamed=True, relayed=True)
         return AnswerStream(walk, self._upstream, request)
 
     def _walk(
@@ -149,12 +139,11 @@ class Caller:
         chain: Chain,
         request: ChatRequest | EmbedRequest,
         context: CallContext,
-        budget: Budget,
         *,
         streamed: bool,
         relayed: bool = False,
     ) -> Walk:
-        return Walk(self._means, chain, request.needs, context, budget, request.input_digest, streamed, relayed)
+        return Walk(self._means, chain, request.needs, context, request.input_digest, streamed, relayed)
 
 
 class AnswerStream:

@@ -14,7 +14,6 @@ off while another's answer still streams is not called when that stream fails.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -29,7 +28,6 @@ __all__ = [
     "PERMIT_POLL_S",
     "Admit",
     "Allowance",
-    "Budget",
     "CallState",
     "PassOver",
     "Step",
@@ -58,9 +56,6 @@ BACKOFF_BASE_S = 0.5
 BACKOFF_CAP_S = 10.0
 PERMIT_POLL_S = (0.05, 1.0)
 """A waiter asks again after the first, doubling up to the second; the caller spreads what is longer than the first."""
-
-Budget = Callable[[Target], bool]
-"""True while the call's collection can pay for a target; free targets are never asked about."""
 
 
 class StopReason(StrEnum):
@@ -147,7 +142,6 @@ class CallState:
     chain: Chain
     needs: Needs
     context: CallContext
-    budget: Budget
     deadline_at: float
     route: tuple[int, ...]
     tries: tuple[TryRecord, ...] = ()
@@ -179,13 +173,12 @@ class CallState:
         return self.chain.content_policy_fallbacks[position - ordinary]
 
 
-def begin(chain: Chain, needs: Needs, context: CallContext, budget: Budget, now: float) -> CallState:
+def begin(chain: Chain, needs: Needs, context: CallContext, now: float) -> CallState:
     """A call's first state: every target of the chain is still to come."""
     return CallState(
         chain=chain,
         needs=needs,
         context=context,
-        budget=budget,
         deadline_at=now + chain.policy.deadline_s,
         route=tuple(range(len(chain.targets))),
         rejected=context.rejected_by,
@@ -226,8 +219,7 @@ def excluded(state: CallState, position: int) -> Skip | None:
     unmet = state.needs.unmet_by(target) or _too_small(target, state.window_above)
     if unmet is not None:
         return Skip(target.key, SkipReason.CONTRACT, detail=unmet)
-    free = target.is_local or target.price.free
-    if not free and not state.budget(target):
+    if not state.context.within_budget and not target.is_free:
         return Skip(target.key, SkipReason.OVER_BUDGET)
     return None
 

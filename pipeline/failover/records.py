@@ -19,6 +19,7 @@ class CallContext:
         rejected_by: Targets that rejected this very input before; they are skipped.
         primary_only: Accept no fallback (``requeue --degraded``): only the first target may answer.
         allowed: The presets that the collection allows; None for all.
+        within_budget: Whether the collection can pay for this call; free targets are always within budget.
     """
 
     call_id: str
@@ -30,6 +31,7 @@ class CallContext:
     rejected_by: frozenset[str] = field(default_factory=frozenset)
     primary_only: bool = False
     allowed: frozenset[str] | None = None
+    within_budget: bool = True
 
 
 @dataclass(frozen=True, slots=True)

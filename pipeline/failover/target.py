@@ -46,10 +46,6 @@ class Price:
     input_per_mtok: float | None = None
     output_per_mtok: float | None = None
 
-    @property
-    def free(self) -> bool:
-        return self.input_per_mtok == 0 and self.output_per_mtok == 0
-
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -102,6 +98,17 @@ class Target:
     @property
     def is_local(self) -> bool:
         return self.provider == "local"
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether a provider's table may know its price; that of a model on a server of one's own is in none."""
+        return self.base_url is None or self.provider != "openai"
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it is known to cost nothing."""
+        rates = (self.price.input_per_mtok, self.price.output_per_mtok)
+        return self.is_local or all(rate == 0 or (rate is None and not self.is_listed) for rate in rates)
 
 
 @dataclass(frozen=True, slots=True)

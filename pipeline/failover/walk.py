@@ -16,7 +16,6 @@ from pipeline.domain.errors import DeadlineExceeded, PartialStreamError, PermitW
 from pipeline.failover.chain import (
     PERMIT_POLL_S,
     Admit,
-    Budget,
     CallState,
     PassOver,
     Stop,
@@ -100,7 +99,6 @@ class Walk:
     chain: Chain
     needs: Needs
     context: CallContext
-    budget: Budget
     input_digest: str
     streamed: bool
     relayed: bool = False
@@ -108,7 +106,7 @@ class Walk:
     left: TryRecord | None = None
 
     def __post_init__(self) -> None:
-        self.state = begin(self.chain, self.needs, self.context, self.budget, self.now())
+        self.state = begin(self.chain, self.needs, self.context, self.now())
 
     def now(self) -> float:
         return self.means.clock.monotonic()

@@ -27,8 +27,7 @@ def usage_of(target: Target, tokens: tuple[int, int] | None) -> Usage | None:
         return None
     tokens_in, tokens_out = tokens
     rate_in, rate_out = target.price.input_per_mtok, target.price.output_per_mtok
-    listed = target.base_url is None or target.provider != "openai"
-    if listed and (rate_in is None or rate_out is None):
+    if target.is_listed and (rate_in is None or rate_out is None):
         table_in, table_out = _table_rates(target.model)
         rate_in = table_in if rate_in is None else rate_in
         rate_out = table_out if rate_out is None else rate_out

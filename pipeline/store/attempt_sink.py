@@ -8,7 +8,7 @@ from concurrent.futures import Executor
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Executable, bindparam, func, insert, literal_column, select, update
+from sqlalchemy import Executable, func, insert, select, text, update
 from sqlalchemy.orm import Session, sessionmaker
 
 from pipeline.domain.call import Outcome, Skip, TryRecord
@@ -23,11 +23,25 @@ _ATTEMPT = Base.metadata.tables[Attempt.__tablename__]
 # In the statement itself, since there is no transaction around it: it holds until the commit that follows.
 _NOT_SYNCHRONOUS = func.set_config("synchronous_commit", "off", True)
 _INSERT = insert(_ATTEMPT).returning(_ATTEMPT.c.id, _NOT_SYNCHRONOUS)
-# Guarded: an attempt that the reconciler has closed as lost stays so.
-_END = (
-    update(_ATTEMPT)
-    .where(_ATTEMPT.c.id == bindparam("attempt"), _ATTEMPT.c.outcome == literal_column(f"'{Outcome.RUNNING.value}'"))
-    .returning(_ATTEMPT.c.id, _NOT_SYNCHRONOUS)
+# Guarded: an attempt that the reconciler has closed as lost stays so. What it cost is added to its collection's day.
+_END = text(
+    """
+    with ended as (
+        update attempt
+        set outcome = :outcome, kind = :kind, status = :status, message = :message, ttft_ms = :ttft_ms,
+            duration_ms = :duration_ms, tokens_in = :tokens_in, tokens_out = :tokens_out, cost_usd = :cost_usd,
+            cooldown_until = :cooldown_until
+        where id = :attempt and outcome = 'running'
+        returning id, run_id, cost_usd
+    ), spent as (
+        insert into spend (collection_id, day, cost_usd)
+        select run.collection_id, (now() at time zone 'UTC')::date, ended.cost_usd
+        from ended join run on run.id = ended.run_id
+        where ended.cost_usd > 0
+        on conflict (collection_id, day) do update set cost_usd = spend.cost_usd + excluded.cost_usd
+    )
+    select id, set_config('synchronous_commit', 'off', true) from ended
+    """
 )
 _LATE_PAUSE_S = 0.5
 

@@ -6,7 +6,7 @@ one); what only the program names is a bigint.
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any
 from uuid import UUID
 
@@ -396,6 +396,16 @@ class ChunkRow(Base):
     keywords: Mapped[list[str]] = mapped_column(server_default=sql("'{}'"))
     questions: Mapped[list[str]] = mapped_column(server_default=sql("'{}'"))
     tsv: Mapped[Any] = mapped_column(TSVECTOR, nullable=True)
+
+
+class Spend(Base):
+    """What a collection's model calls have cost, a row a day (UTC). It outlives the attempts that it is the sum of."""
+
+    __tablename__ = "spend"
+
+    collection_id: Mapped[int] = mapped_column(ForeignKey("collection.id", ondelete="CASCADE"), primary_key=True)
+    day: Mapped[date] = mapped_column(primary_key=True)
+    cost_usd: Mapped[float] = mapped_column(Numeric(14, 8, asdecimal=False))
 
 
 class EmbeddingSpace(Base):

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,15 +54,20 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path, upstream_process: Callable[..., UpstreamProcess]) -> Iterator[Place]:
+def place(tmp_path: Path, upstream_process: Callable[..., UpstreamProcess]) -> Place:
     made = Place(tmp_path, upstream_process())
     made.configure()
-    with made.tidegate.up("--no-flower", "--threads", "4"):
-        yield made
+    return made
 
 
-def test_an_outage_is_waited_out_and_the_embedding_model_changed_without_a_gap(place: Place) -> None:
-    tidegate, models = place.tidegate, place.models
+@pytest.fixture
+def running(place: Place) -> Iterator[Place]:
+    with place.tidegate.up("--no-flower", "--threads", "4"):
+        yield place
+
+
+def test_an_outage_is_waited_out_and_the_embedding_model_changed_without_a_gap(running: Place) -> None:
+    place, tidegate, models = running, running.tidegate, running.models
     for model in ("first", "second"):
         models.behave(model, 503)
     waited = tidegate.json("enqueue", *place.papers("north", "south", "east"), "--wait", code=5)
@@ -107,3 +113,31 @@ def test_an_outage_is_waited_out_and_the_embedding_model_changed_without_a_gap(p
     assert [space["model"] for space in after["spaces"]] == ["openai/others"]
     assert place.asked("first", "second") == paid, "no language model was asked"
     assert tidegate.json("doctor", code=None)["checks"][-1]["state"] == "ok"
+
+
+def test_a_used_up_budget_parks_and_a_raised_one_goes_on(place: Place) -> None:
+    tidegate, config = place.tidegate, place.folder / "tidegate.yaml"
+    papers = place.papers(*"abcdef")
+    priced = config.read_text().replace("fallbacks: [second]", "price: {input_per_mtok: 1000, output_per_mtok: 1000}")
+
+    def started(budget_usd: float) -> Any:
+        config.write_text(f"{priced}collections: {{default: {{budget_usd: {budget_usd}}}}}\n")
+        return tidegate.up("--no-flower", "--threads", "1")
+
+    with started(0.05):
+        tidegate.json("enqueue", *papers, "--wait", code=5)
+        place.until(lambda: set(place.states()) == {"done", "parked"})
+        found = tidegate.json("status")
+        (budget,) = found["budgets"]
+        assert budget["spent_usd"] >= budget["budget_usd"] == 0.05
+        assert any("default has spent $" in note for note in found["notes"])
+        parked = [one for one in found["documents"] if one["state"] == "parked"]
+        assert {one["resume_at"] for one in parked} == {None}
+        assert "only free targets are asked" in tidegate.run("why", parked[0]["id"]).out
+        assert {one["check"]: one["state"] for one in tidegate.json("doctor")["checks"]}["budgets"] == "warning"
+        paid = place.asked("first")
+        assert paid == len(papers) - len(parked)
+
+    with started(1000):
+        place.until(lambda: place.states() == ["done"] * len(papers))
+    assert place.asked("first") == len(papers), "each page was paid for once"

@@ -207,7 +207,7 @@ def test_doctor_finds_nothing_wrong(tidegate: Tidegate) -> None:
     found = tidegate.json("doctor")
     assert found["ok"] is True
     assert {one["check"]: one["state"] for one in found["checks"]} == dict.fromkeys(
-        ("config", "services", "postgres", "redis", "blobs", "beat", "queues", "targets", "spaces"), "ok"
+        ("config", "services", "postgres", "redis", "blobs", "beat", "queues", "targets", "spaces", "budgets"), "ok"
     )
 
 

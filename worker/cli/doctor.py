@@ -75,6 +75,7 @@ def _findings(settings: Settings, container: Container) -> Iterator[Finding]:
         ("beat", lambda: _beat(container)),
         ("queues", lambda: _queues(container)),
         ("targets", lambda: _targets(container)),
+        ("budgets", lambda: _budgets(container)),
         ("spaces", lambda: _spaces(container)),
     ]
     down = {"services"} if services.state == "failed" else set()
@@ -96,6 +97,7 @@ def _needs(check: str) -> set[str]:
         "queues": {"services", "postgres"},
         "targets": {"services", "config", "postgres", "redis"},
         "spaces": {"services", "config", "postgres"},
+        "budgets": {"services", "config", "postgres"},
     }.get(check, {"services"})
 
 
@@ -232,6 +234,17 @@ def _spaces(container: Container) -> Finding:
     if not found:
         return Finding("spaces", "ok", f"nothing is embedded yet; {container.space.model} will do it")
     return Finding("spaces", "ok", "; ".join(f"{one.report.collection} by {one.report.active}" for one in found))
+
+
+def _budgets(container: Container) -> Finding:
+    from pipeline.budgets import budget_standing
+
+    found = budget_standing(container.reads, container.budget_usd)
+    used_up = [one.note for one in found if one.note]
+    if used_up:
+        return Finding("budgets", "warning", "; ".join(used_up), "raise what it names, then:  tidegate up")
+    spent = ", ".join(f"{one.collection} ${one.spent_usd:,.2f}" for one in found)
+    return Finding("budgets", "ok", f"spent: {spent}" if spent else "nothing was spent yet")
 
 
 def _described(row: dict[str, Any]) -> str:

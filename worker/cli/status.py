@@ -19,6 +19,7 @@ from worker.cli.times import duration
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from pipeline.budgets import BudgetStanding
     from pipeline.domain.unit import Stage
     from pipeline.settings import Settings
     from pipeline.spaces import SpaceStanding
@@ -83,7 +84,8 @@ def status(
             from worker.cli.status_view import picture
 
             links, width = _links(container, found), terminal.console.width
-            found = replace(found, notes=[*found.notes, *(one.note for one in standing() if one.note)])
+            said = [one.note for one in standing()] + [one.note for one in _budgets(container, collection)]
+            found = replace(found, notes=[*found.notes, *filter(None, said)])
             return picture(found, links, limit or _SHOWN, width, batch=batch, only_failed=failed)
 
         if watch:
@@ -95,9 +97,10 @@ def status(
             return
         shown = found.to_json()
         shown["processes"] += _stack_processes(container.settings)
-        spaces = standing() if terminal.as_json else []
+        spaces, budgets = standing(), _budgets(container, collection)
         shown["spaces"] = [one.to_json() for one in spaces]
-        shown["notes"] += [one.note for one in spaces if one.note]
+        shown["budgets"] = [one.to_json() for one in budgets]
+        shown["notes"] += filter(None, [one.note for one in spaces] + [one.note for one in budgets])
         terminal.emit(shown)
 
 
@@ -107,7 +110,8 @@ def why(context: typer.Context, document: Document) -> None:
 
     terminal = terminal_of(context)
     with services(terminal) as container:
-        found = explain(container.reads, document, chains=_all_links(container))
+        budgets = {one.collection: one for one in _budgets(container, None)}
+        found = explain(container.reads, document, chains=_all_links(container), budgets=budgets)
     terminal.emit(found.to_json())
     for line in found.lines:
         terminal.line(line)
@@ -173,6 +177,17 @@ def _standing(container: Container, collection: str | None) -> list[SpaceStandin
 
     try:
         return space_standing(container.reads, lambda: container.space, collection)
+    except ConfigError:
+        return []
+
+
+def _budgets(container: Container, collection: str | None) -> list[BudgetStanding]:
+    """What collections have spent; nothing where the configuration can't say what they may."""
+    from pipeline.budgets import budget_standing
+    from pipeline.domain.errors import ConfigError
+
+    try:
+        return budget_standing(container.reads, container.budget_usd, collection)
     except ConfigError:
         return []
 

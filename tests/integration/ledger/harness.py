@@ -104,6 +104,7 @@ class ScriptedWatch:
         primary_only: bool = False,
         without: frozenset[str] = frozenset(),
         allowed: frozenset[str] | None = None,
+        free_only: bool = False,
     ) -> ChainRoom:
         return self.rooms.get(stage, ChainRoom(1_000_000))
 
@@ -145,6 +146,7 @@ class Harness:
         self.unit = UnitPolicy(lease_s=30, max_lost=3, drain_s=0.1)
         self.sent: list[Slice] = []
         self.lost_broker = False
+        self.budget_usd: float | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -206,6 +208,7 @@ class Harness:
             count_tokens=lambda text: len(text.split()),
             worker="worker-1",
             allowed=lambda collection, stage: None,
+            budget_usd=lambda collection: self.budget_usd,
         )
         return Ingest(
             sessions=self.sessions,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ from pipeline.domain.unit import MODEL_STAGES, Stage
 from pipeline.failover.call import Caller
 from pipeline.failover.kinds import FailureKind
 from pipeline.failover.memory import MemoryRegistry
-from pipeline.failover.target import Chain, Target
+from pipeline.failover.target import Chain, Price, Target
 from pipeline.failover.upstream import ChatRequest, Delta, EmbedRequest, Event, Finish, Reply, Vectors
 from pipeline.store.attempt_sink import PostgresAttemptSink
 from pipeline.store.session import Sessions, make_engine
@@ -94,6 +94,7 @@ class Servers:
     Attributes:
         up: The targets that answer.
         took_s: How long an answer takes.
+        cost_usd: What an answer costs, by target.
         calls: Whom, when, and how many were under way with it.
         described: The inputs that were answered.
         peaks: At each call's start: how many were answered by then, and how many under way with it.
@@ -102,6 +103,7 @@ class Servers:
     clock: Clock
     up: set[str] = field(default_factory=set)
     took_s: float = 0.0
+    cost_usd: dict[str, float] = field(default_factory=dict)
     calls: list[tuple[str, float, int]] = field(default_factory=list)
     described: list[str] = field(default_factory=list)
     running: int = 0
@@ -117,7 +119,7 @@ class Servers:
             await asyncio.sleep(self.took_s)
             self.described.append(request.input_digest)
             yield Delta(text=_TEXTS[len(self.described) % len(_TEXTS)])
-            yield Finish("stop", Usage(10, 2, 0.0))
+            yield Finish("stop", Usage(10, 2, self.cost_usd.get(target.preset, 0.0)))
         finally:
             self.running -= 1
 
@@ -131,20 +133,23 @@ class Servers:
 class Outage:
     """A harness whose vision chain is two real targets, over a registry on the simulated clock."""
 
-    def __init__(self, harness: Harness, engine: Engine, sessions: Sessions) -> None:
+    def __init__(self, harness: Harness, engine: Engine, sessions: Sessions, prices: Sequence[Price] = ()) -> None:
         self.clock = Clock(engine)
         self.clock.advance(0)
         self.servers = Servers(self.clock)
         self.harness = harness
         self.sessions = sessions
         images = frozenset({"text", "image"})
-        targets = [Target(f"{name}@host", name, f"openai/{name}", modalities=images) for name in ("first", "second")]
+        targets = [
+            Target(f"{name}@host", name, f"openai/{name}", modalities=images, price=price)
+            for name, price in zip(("first", "second"), (*prices, Price(), Price()), strict=False)
+        ]
         self.chain = Chain("vlm", tuple(targets))
         self.registry = MemoryRegistry(self.clock.now, lambda: 0.5)
         self._executor = ThreadPoolExecutor(4)
         sink = PostgresAttemptSink(sessions, self._executor)
         caller = Caller(self.registry, self.servers, sink, MemoryObserver(), LoopClock(), lambda: 0.5)
-        idle = Chain("idle", (Target("idle@host", "idle", "openai/idle"),))
+        idle = Chain("idle", (Target("idle@host", "idle", "openai/idle", price=Price(0, 0)),))
         chains = dict.fromkeys(MODEL_STAGES, idle) | {Stage.DESCRIBE: self.chain}
         harness.vlm = FallbackVlm(caller, self.chain)  # type: ignore[assignment]
         harness.watch = RegistryWatch(self.registry, chains, harness.submit)  # type: ignore[assignment]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,8 +14,9 @@ from pipeline.domain.call import Outcome, Skip, SkipReason, TryRecord, Usage
 from pipeline.domain.errors import ServiceUnavailable
 from pipeline.failover.records import AttemptStart, CallContext
 from pipeline.store.attempt_sink import PostgresAttemptSink
-from pipeline.store.schema import Attempt
+from pipeline.store.schema import Attempt, Spend
 from pipeline.store.session import Sessions, make_engine, make_sessions
+from tests.integration.seed import Seed
 
 CONTEXT = CallContext("call", stage="describe", worker="w")
 COOLING = Skip("first@a", SkipReason.COOLING, until=1_800_000_000.0, detail="rate_limit")
@@ -67,6 +69,25 @@ async def test_an_attempt_that_was_closed_as_lost_stays_lost(
     await sink.end(attempt_id, ENDED)
     with sessions() as session:
         assert session.scalars(select(Attempt.outcome)).one() == "lost"
+
+
+async def test_what_a_call_cost_is_added_to_its_collections_day_once_and_whether_it_answered_or_not(
+    sessions: Sessions, one_connection: Sessions, executor: Executor
+) -> None:
+    seed = Seed(sessions)
+    run = seed.run(seed.document("/a", collection="sea"))
+    start = replace(START, context=replace(CONTEXT, run_id=run))
+    refused = replace(ENDED, outcome=Outcome.FAILED, kind="invalid_output")
+    sink = PostgresAttemptSink(one_connection, executor)
+    for record in (ENDED, refused, replace(ENDED, usage=None), replace(ENDED, usage=Usage(1, 1, 0.0))):
+        await sink.end(await sink.begin(start), record)
+    again = await sink.begin(start)
+    await sink.end(again, ENDED)
+    await sink.end(again, ENDED)
+    await sink.end(await sink.begin(START), ENDED)
+    with sessions() as session:
+        (day,) = session.scalars(select(Spend)).all()
+    assert day.cost_usd == pytest.approx(3 * 0.001), "of its runs' calls, each once; a question is nobody's document"
 
 
 async def test_a_call_without_an_answer_leaves_a_row_with_its_skips(

@@ -38,7 +38,7 @@ def test_the_built_in_chains_are_local_with_the_times_that_suit_them() -> None:
         "wordllama@local:box",
     ]
     ocr = chains.chain("vlm").primary
-    assert (ocr.times.ttft_timeout_s, ocr.max_parallel, ocr.price.free) == (120, 2, True)
+    assert (ocr.times.ttft_timeout_s, ocr.max_parallel, ocr.is_free) == (120, 2, True)
     assert ocr.modalities == {"text", "image"}
     assert chains.chain("retrieval_llm").primary.json_schema
     assert chains.chain("embedder").primary.dim == 256

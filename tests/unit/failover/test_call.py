@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -40,10 +41,10 @@ async def ask(world: World, chain: Chain = CHAIN, context: CallContext = CONTEXT
 
 
 async def exhausted(
-    world: World, chain: Chain = CHAIN, context: CallContext = CONTEXT, budget: Any = None, **request: Any
+    world: World, chain: Chain = CHAIN, context: CallContext = CONTEXT, **request: Any
 ) -> ChainExhausted:
     with pytest.raises(ChainExhausted) as caught:
-        await world.caller.chat(chain, chat_request(**request), context, budget=budget or (lambda _: True))
+        await world.caller.chat(chain, chat_request(**request), context)
     return caught.value
 
 
@@ -499,11 +500,11 @@ async def test_a_skip_is_listed_on_the_next_row_only() -> None:
 @virtual
 async def test_an_exhausted_budget_skips_the_paid_fallback_and_says_so() -> None:
     world = World()
-    free = target("a", price=Price(0, 0))
+    free, paid = target("a", price=Price(0, 0)), target("b", price=Price(1, None))
     world.upstream.scripts["a"] = [*DOWN]
-    error = await exhausted(world, Chain("vlm", (free, B)), budget=lambda target: False)
+    error = await exhausted(world, Chain("vlm", (free, paid)), replace(CONTEXT, within_budget=False))
     assert world.upstream.called == ["a"]
-    assert [(skip.target, skip.reason) for skip in error.skipped] == [(B.key, SkipReason.OVER_BUDGET)]
+    assert [(skip.target, skip.reason) for skip in error.skipped] == [(paid.key, SkipReason.OVER_BUDGET)]
     assert world.sink.exhaustions == [("vlm", 2, error.skipped)]
     assert "b@host over_budget" in str(error)
     assert error.retryable
@@ -513,7 +514,7 @@ async def test_an_exhausted_budget_skips_the_paid_fallback_and_says_so() -> None
 async def test_a_local_target_is_always_within_budget() -> None:
     world = World()
     ocr = Target("ocr@host", "ocr", "local/ocr")
-    answer = await world.caller.chat(Chain("vlm", (ocr,)), chat_request(), CONTEXT, budget=lambda target: False)
+    answer = await world.caller.chat(Chain("vlm", (ocr,)), chat_request(), replace(CONTEXT, within_budget=False))
     assert answer.target == "ocr@host"
 
 

@@ -213,12 +213,12 @@ class History:
 
     async def _one(self, number: int, ask: Ask) -> None:
         await asyncio.sleep(ask.at_s)
-        context = CallContext(str(number), primary_only=ask.primary_only)
+        context = CallContext(str(number), primary_only=ask.primary_only, within_budget=ask.rich)
         request = chat_request(stream=ask.stream or ask.relayed, needs=Needs(tokens_in=ask.tokens))
         if not ask.relayed:
-            await self.caller.chat(self.chain, request, context, budget=lambda _: ask.rich)
+            await self.caller.chat(self.chain, request, context)
             return
-        async with self.caller.stream(self.chain, request, context, budget=lambda _: ask.rich) as stream:
+        async with self.caller.stream(self.chain, request, context) as stream:
             async for _ in stream:
                 pass
 
@@ -246,7 +246,7 @@ class History:
         called = self.chain.targets[start.position]
         assert called.key == start.target
         assert Needs(tokens_in=ask.tokens).unmet_by(called) is None, "contract"
-        assert ask.rich or called.price.free, "budget"
+        assert ask.rich or called.is_free, "budget"
         assert start.position == 0 or not ask.primary_only
         if record.ttft_s is None and (ask.stream or ask.relayed):
             bound_s = min(called.times.ttft_timeout_s, self.chain.policy.deadline_s)

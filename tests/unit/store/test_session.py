@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
-from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.engine import make_url
 
 from pipeline.domain.errors import ConfigError, ServiceUnavailable
@@ -81,7 +80,8 @@ def test_an_unreachable_server_is_named_without_its_password() -> None:
     ],
 )
 def test_an_address_has_the_parts_that_sqlalchemy_finds(url: str) -> None:
-    _, expected = PGDialect_psycopg().create_connect_args(make_url(url.replace("postgres://", "postgresql://")))
+    plain = make_url(url.replace("postgres://", "postgresql://"))
+    _, expected = plain.get_dialect()().create_connect_args(plain.set(drivername="postgresql+psycopg"))
     assert read_address(url).arguments == {name: str(value) for name, value in expected.items()}
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pypdfium2
 from PIL import Image
 
-from examples.make import BOARD, HERE, NOTICE, NOTICE_1994, REPORT_1987
+from examples.make import BOARD, FERRY, HERE, NOTICE, NOTICE_1994, REPORT_1987
 from pipeline.failover.target import Target
 from pipeline.failover.upstream import ChatRequest
 from pipeline.providers.local import LocalUpstream
@@ -55,6 +55,7 @@ def known_texts(corpus: Path | None) -> Iterator[Known]:
     yield Known("sluice-inspection-1987.pdf, a scan", REPORT_1987, lambda: _page(HERE / "sluice-inspection-1987.pdf"))
     yield Known("slipway-notice.png, a photo", NOTICE, (HERE / "slipway-notice.png").read_bytes)
     yield Known("storm-inspection-zh.pdf, a Chinese scan", NOTICE_1994, lambda: _page(HERE / "storm-inspection-zh.pdf"))
+    yield Known("ferry-notice-ko.pdf, a Korean scan", FERRY, lambda: _page(HERE / "ferry-notice-ko.pdf"))
     yield Known("the board in night-watch.docx", BOARD, _board)
     digital = [(HERE / "tide-gate-handbook.pdf", 1)]
     if corpus is not None:

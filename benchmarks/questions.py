@@ -24,7 +24,7 @@ class Question:
 
 _HANDBOOK, _SCAN, _ROTA = "tide-gate-handbook.pdf", "sluice-inspection-1987.pdf", "night-watch.docx"
 _PUMPS, _INCIDENT, _NOTICE = "pump-house.html", "incident-2025-11-14.md", "slipway-notice.png"
-_STORM_ZH, _PUMPS_ZH = "storm-inspection-zh.pdf", "pump-house-zh.docx"
+_STORM_ZH, _PUMPS_ZH, _FERRY_KO = "storm-inspection-zh.pdf", "pump-house-zh.docx", "ferry-notice-ko.pdf"
 
 EXAMPLE_QUESTIONS = (
     Question("at which level does the north gate close?", _HANDBOOK, "2.10 m"),
@@ -57,6 +57,10 @@ EXAMPLE_QUESTIONS = (
     Question("大贝丝每秒抽多少升", _PUMPS_ZH, "310"),
     Question("硫磺", _PUMPS_ZH, "硫磺"),
     Question("充电器 强充", _PUMPS_ZH, "浮充"),
+    Question("연락선은 어디에서 떠나는가?", _FERRY_KO, "등대 부두"),
+    Question("안개", _FERRY_KO, "안개가"),
+    Question("자전거 요금", _FERRY_KO, "자전거는"),
+    Question("선장은 누구인가", _FERRY_KO, "선장"),
 )
 
 CORPUS_QUESTIONS = (

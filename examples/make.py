@@ -2,7 +2,7 @@
 
 Every file holds facts that the others don't, so that a search can be right or wrong. Nothing here needs a font, a
 program or a library that Tidegate doesn't bring: PDFs and DOCX are written by hand, images drawn with Pillow. The
-Chinese letters of a scan are in ``.fonts``: Noto Sans SC, less all that the scan doesn't say.
+Chinese and Korean letters of scans are in ``.fonts``: Noto Sans SC and KR, less all that the scans don't say.
 The same Pillow makes the same bytes. Run it as ``python examples/make.py [FOLDER]``; ``--check`` compares instead.
 """
 
@@ -230,10 +230,34 @@ NOTICE_1994 = """潮闸风暴检查报告
 
 
 def chinese_scan_pdf() -> bytes:
-    rng = random.Random(1994)  # noqa: S311 -- paper, not secrets
+    return _notice_scan(NOTICE_1994, CHINESE_FONT, seed=1994)
+
+
+# --- a scan in Korean -------------------------------------------------------------------------------------------------
+
+KOREAN_FONT = HERE / ".fonts" / "noto-sans-kr-notice.otf"
+
+FERRY = """연락선 운항 안내
+
+삼월부터 시월까지 연락선은 매시 정각에
+등대 부두에서 떠난다.
+
+안개가 짙은 날에는 종을 세 번 울리고
+운항을 멈춘다.
+
+자전거는 두 대까지 돈을 받지 않는다.
+
+선장: 한보름"""
+
+
+def korean_scan_pdf() -> bytes:
+    return _notice_scan(FERRY, KOREAN_FONT, seed=2003)
+
+
+def _notice_scan(text: str, face: Path, seed: int) -> bytes:
+    rng = random.Random(seed)  # noqa: S311 -- paper, not secrets
     page = Image.new("L", (800, 1131), 240)
-    font = ImageFont.truetype(CHINESE_FONT, 36)
-    ImageDraw.Draw(page).multiline_text((90, 120), NOTICE_1994, font=font, fill=45, spacing=16)
+    ImageDraw.Draw(page).multiline_text((90, 120), text, font=ImageFont.truetype(face, 36), fill=45, spacing=16)
     page = page.rotate(-0.5, Image.Resampling.BICUBIC, fillcolor=240).filter(ImageFilter.GaussianBlur(0.5))
     return _scanned(ImageChops.subtract(page, _grain(rng, page.size, strength=12)), quality=42)
 
@@ -462,6 +486,7 @@ FILES: dict[str, Callable[[], bytes]] = {
     "pump-house.html": pumps_html,
     "incident-2025-11-14.md": incident_md,
     "storm-inspection-zh.pdf": chinese_scan_pdf,
+    "ferry-notice-ko.pdf": korean_scan_pdf,
     "pump-house-zh.docx": chinese_docx,
 }
 

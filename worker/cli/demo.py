@@ -35,7 +35,13 @@ _QUESTIONS = (
     ("what did the inspection of the sluice find after the storm of 1987?", "sluice-inspection-1987.pdf"),
     ("at which level does the Lantern gate close?", "tide-gate-handbook.pdf"),
 )
-_SCANS = ("slipway-notice.png", "sluice-inspection-1987.pdf", "night-watch.docx", "storm-inspection-zh.pdf")
+_SCANS = (
+    "slipway-notice.png",
+    "sluice-inspection-1987.pdf",
+    "night-watch.docx",
+    "storm-inspection-zh.pdf",
+    "ferry-notice-ko.pdf",
+)
 """What a vision model has to look at, in the order in which an outage is to meet it."""
 _SUFFIXES = frozenset({".pdf", ".docx", ".png", ".html", ".md"})
 _WAIT_S = 300.0

@@ -1,4 +1,4 @@
-"""Reading the text of a page image with the OCR models that ship inside the ``rapidocr`` wheel.
+"""Reading the text of a page image with the OCR models that ship inside the ``rapidocr`` wheel, Korean with Tesseract.
 
 Runs in a child of ``pool.ChildPool`` only: the import takes a second and the models hold some 600 MB. onnxruntime
 calls home unless ``ORT_DISABLE_TELEMETRY=1`` was set before it is imported; the pool sets it in the child's
@@ -19,6 +19,7 @@ import rapidocr
 from PIL import Image
 
 from pipeline.providers.local.gutters import part_at_gutters
+from pipeline.providers.local.hangul import MIN_SCORE, HangulReader
 from pipeline.providers.local.reading import Line
 
 __all__ = ["OcrEngine", "UnreadableImage"]
@@ -29,7 +30,6 @@ Boxes = npt.NDArray[np.float32]
 _MAX_PIXELS = 50_000_000
 _MAX_SIDE_PX = 2200
 _PROBES = 5
-_MIN_SCORE = 0.5
 # A box is upright or sideways only when one side is clearly the longer; a single letter says nothing.
 _CLEAR_RATIO = 1.5
 # Lines that read this well are not upside down, and need not be compared.
@@ -64,9 +64,10 @@ class OcrEngine:
                 "Rec.model_path": str(models / "PP-OCRv6_rec_small.onnx"),
             }
         )
+        self._hangul = HangulReader()
 
     def readable(self) -> frozenset[str]:
-        """Every character the recognition model knows."""
+        """Every character that the recognition model in ``rapidocr`` knows."""
         self._ocr._load_rec_model()
         return frozenset(self._ocr.text_rec.postprocess_op.character)
 
@@ -89,7 +90,7 @@ class OcrEngine:
         lines = [
             Line(tuple((float(x), float(y)) for x, y in box), text, score)
             for box, (text, score) in zip(boxes, read, strict=True)
-            if score >= _MIN_SCORE and text.strip()
+            if score >= MIN_SCORE and text.strip()
         ]
         return lines, width, height
 
@@ -127,7 +128,7 @@ class OcrEngine:
 
     def _reads(self, crops: list[Any]) -> list[tuple[str, float]]:
         result = self._ocr.recognize_txt(crops)
-        return list(zip(result.txts, result.scores, strict=True))
+        return self._hangul.mend(crops, list(zip(result.txts, result.scores, strict=True)))
 
 
 def _worth(read: list[tuple[str, float]]) -> float:

@@ -192,6 +192,8 @@ def _environment(threads: int) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(os.path.abspath(entry) for entry in sys.path),
         "ORT_DISABLE_TELEMETRY": "1",
         "OMP_NUM_THREADS": str(threads),
+        # Tesseract's own: it takes longer over a line with more than one.
+        "OMP_THREAD_LIMIT": "1",
         "PYTHONUTF8": "1",
     }
 

@@ -82,13 +82,13 @@ def test_marks_and_white_space_are_no_mistakes_and_letters_are() -> None:
 
 def test_known_texts_begin_with_the_scans_that_were_drawn_from_them() -> None:
     names = [one.name for one in known_texts(None)]
-    assert len(names) == 5
+    assert len(names) == 6
     assert names[2].startswith("storm-inspection-zh.pdf")
 
 
-def test_chinese_documents_are_found_by_words_of_two_letters_and_by_questions(tmp_path: Path) -> None:
-    files = [HERE / name for name in ("tide-gate-handbook.pdf", "storm-inspection-zh.pdf", "pump-house-zh.docx")]
-    asked = [one for one in EXAMPLE_QUESTIONS if one.file.endswith(("-zh.pdf", "-zh.docx"))]
+def test_chinese_and_korean_documents_are_found_by_words_of_two_letters_and_by_questions(tmp_path: Path) -> None:
+    asked = [one for one in EXAMPLE_QUESTIONS if one.file.endswith(("-zh.pdf", "-zh.docx", "-ko.pdf"))]
+    files = [HERE / name for name in ("tide-gate-handbook.pdf", *dict.fromkeys(one.file for one in asked))]
     scores = [one for one in measure(files, asked, tmp_path) if one.kind.startswith("questions")]
     assert {(one.retrieve, one.mode) for one in scores} == {
         (retrieve, mode) for retrieve in ("with", "without") for mode in ("text", "vector", "hybrid")

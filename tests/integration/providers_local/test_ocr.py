@@ -75,6 +75,14 @@ async def test_old_print_is_read(upstream: LocalUpstream) -> None:
     assert "tip-toeing along a path" in reply.text
 
 
+async def test_korean_is_read_upside_down_too(upstream: LocalUpstream) -> None:
+    turned = io.BytesIO()
+    Image.open(io.BytesIO(page("korean-tables.pdf"))).rotate(180).save(turned, "JPEG", quality=90)
+    reply = await upstream.chat(OCR, request(turned.getvalue()))
+    for words in ("빅포인트의 유효기간은 5년으로", "모든 주유소", "적립 제외 대상", "세븐일레븐, 미니스톱"):
+        assert words in reply.text, reply.text
+
+
 async def test_a_blank_page_is_said_to_be_blank_as_the_prompt_asks(upstream: LocalUpstream) -> None:
     events = [event async for event in upstream.stream(OCR, request(page("blank-scan.pdf")))]
     assert [type(event) for event in events] == [Delta, Finish]

@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import zipfile
 from io import BytesIO
+from pathlib import Path
 
+import pytest
 from PIL import ImageFont
 
-from examples.make import CHINESE_FONT, FILES, HERE, NOTICE_1994, chinese_docx, chinese_scan_pdf, rota_docx, scan_pdf
+from examples.make import (
+    CHINESE_FONT,
+    FERRY,
+    FILES,
+    HERE,
+    KOREAN_FONT,
+    NOTICE_1994,
+    chinese_docx,
+    chinese_scan_pdf,
+    korean_scan_pdf,
+    rota_docx,
+    scan_pdf,
+)
 
 
 def test_every_example_is_committed_and_they_are_small() -> None:
     assert all((HERE / name).is_file() for name in FILES)
-    assert sum((HERE / name).stat().st_size for name in FILES) < 300_000
+    assert sum((HERE / name).stat().st_size for name in FILES) < 340_000
 
 
 def test_making_a_scan_twice_gives_the_same_bytes() -> None:
     assert scan_pdf() == scan_pdf()
     assert chinese_scan_pdf() == chinese_scan_pdf()
+    assert korean_scan_pdf() == korean_scan_pdf()
 
 
 def test_what_holds_no_drawn_text_is_the_same_with_every_pillow() -> None:
@@ -28,7 +43,8 @@ def test_what_holds_no_drawn_text_is_the_same_with_every_pillow() -> None:
             assert kept.read("word/document.xml") == made.read("word/document.xml")
 
 
-def test_the_font_of_the_chinese_scan_has_all_its_letters() -> None:
-    font = ImageFont.truetype(CHINESE_FONT, 32)
+@pytest.mark.parametrize(("face", "text"), [(CHINESE_FONT, NOTICE_1994), (KOREAN_FONT, FERRY)])
+def test_the_font_of_a_scan_has_all_its_letters(face: Path, text: str) -> None:
+    font = ImageFont.truetype(face, 32)
     missing = font.getmask("\U0010ffff").getbbox()
-    assert [sign for sign in set("".join(NOTICE_1994.split())) if font.getmask(sign).getbbox() == missing] == []
+    assert [sign for sign in set("".join(text.split())) if font.getmask(sign).getbbox() == missing] == []

@@ -10,9 +10,8 @@ from uuid import UUID
 from pipeline.domain.errors import UsageError
 from pipeline.domain.run import ACTIVE_RUN_STATES
 from pipeline.sources import source_uri
-from pipeline.store.documents import find_document
 from pipeline.store.reader import reader_of
-from pipeline.store.reports import scope_of
+from pipeline.store.reports import documents_named, scope_of
 from pipeline.store.runs import cancel_active_runs
 from pipeline.store.schema import Run
 from pipeline.store.selection import Chosen, choose
@@ -63,8 +62,9 @@ def cancel(sessions: Sessions, *, batch: str | None = None, documents: Sequence[
     if batch is None and not documents:
         raise UsageError("nothing says what to cancel", "add --batch B or --document D")
     with sessions() as session:
-        ids = [find_document(session, name, as_uri=source_uri(name)).id for name in documents] if documents else None
-        scope = scope_of(reader_of(session), batch=batch, document_ids=ids)
+        reader = reader_of(session)
+        named = [one.id for name in documents or () for one in documents_named(reader, name, as_uri=source_uri(name))]
+        scope = scope_of(reader, batch=batch, document_ids=named if documents else None)
     cancelled: list[Cancelled] = []
     ended, after = 0, None
     while True:

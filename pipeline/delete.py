@@ -12,8 +12,9 @@ from pipeline.domain.errors import UsageError
 from pipeline.sources import source_uri
 from pipeline.store.blob_rows import sweep_blobs
 from pipeline.store.blobs import BlobStore
-from pipeline.store.documents import find_document
+from pipeline.store.reader import reader_of
 from pipeline.store.removal import remove_document
+from pipeline.store.reports import documents_named
 from pipeline.store.session import Sessions, transact
 
 __all__ = ["DeleteResult", "Deleted", "delete"]
@@ -40,12 +41,12 @@ class DeleteResult:
 
 
 def delete(sessions: Sessions, blobs: BlobStore, documents: Sequence[str]) -> DeleteResult:
-    """Delete documents. A run in progress ends with its document; a worker's late answer is dropped.
+    """Delete documents and what came out of them. A run in progress ends with its document; a late answer is dropped.
 
     All names are looked up before anything is deleted.
 
     Args:
-        documents: As people name them.
+        documents: As people name them; a mail goes with its attachments, and an archive's name stands for what it held.
 
     Raises:
         UsageError: There is no such document; nothing was deleted.
@@ -54,9 +55,11 @@ def delete(sessions: Sessions, blobs: BlobStore, documents: Sequence[str]) -> De
     if not documents:
         raise UsageError("nothing says what to delete", "tidegate delete DOC; tidegate status lists the documents")
     with sessions() as session:
+        reader = reader_of(session)
         found = {
-            one.id: one.source_uri
-            for one in (find_document(session, name, as_uri=source_uri(name)) for name in documents)
+            one.id: one.uri
+            for name in documents
+            for one in documents_named(reader, name, as_uri=source_uri(name), with_members=True)
         }
     deleted: list[Deleted] = []
     digests: set[str] = set()

@@ -7,7 +7,7 @@ same one. Nothing that is in progress is touched.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -17,10 +17,10 @@ from pipeline.domain.run import RunState
 from pipeline.domain.unit import Stage
 from pipeline.recipe import Recipe
 from pipeline.sources import source_uri
-from pipeline.store.documents import NewRun, find_document, insert_runs
+from pipeline.store.documents import NewRun, insert_runs
 from pipeline.store.parked import wake_parked
 from pipeline.store.reader import reader_of
-from pipeline.store.reports import scope_of
+from pipeline.store.reports import documents_named, scope_of
 from pipeline.store.runs import lock_run, move_run
 from pipeline.store.selection import Chosen, choose, done_units, lock_documents
 from pipeline.store.session import Session, Sessions, transact
@@ -152,8 +152,12 @@ def requeue(
     if batch is None and not documents and collection is None:
         raise UsageError("nothing says which documents to requeue", "add --batch B, --document D or --collection C")
     with sessions() as session:
-        ids = [find_document(session, name, as_uri=source_uri(name)).id for name in documents] if documents else None
-        scope = scope_of(reader_of(session), collection=collection, batch=batch, document_ids=ids)
+        reader = reader_of(session)
+        named = {
+            one.id: one for name in documents or () for one in documents_named(reader, name, as_uri=source_uri(name))
+        }
+        scope = scope_of(reader, collection=collection, batch=batch, document_ids=list(named) if documents else None)
+    by_name = {one.id for one in named.values() if not one.is_member}
     result = RequeueResult([], [])
     # New runs get higher ids than any that is there: the walk ends at the newest of now.
     after: int | None = None
@@ -164,14 +168,14 @@ def requeue(
         if not portion:
             return result
         after = portion[-1].run_id
-        plan = _planned([one for one in portion if one.document_id not in acted_on], wanted, by_name=bool(documents))
+        plan = _planned([one for one in portion if one.document_id not in acted_on], wanted, by_name)
         result.refused.extend(plan.refused)
         for requeued in _carried_out(sessions, plan, wanted, recipe_of, dry_run):
             acted_on.add(requeued.document)
             result.runs.append(requeued)
 
 
-def _planned(portion: Sequence[Chosen], wanted: Wanted, *, by_name: bool) -> _Plan:
+def _planned(portion: Sequence[Chosen], wanted: Wanted, by_name: Set[UUID]) -> _Plan:
     plan = _Plan([], [], [])
     for one in portion:
         if one.state in (RunState.QUEUED, RunState.RUNNING):
@@ -185,9 +189,9 @@ def _planned(portion: Sequence[Chosen], wanted: Wanted, *, by_name: bool) -> _Pl
                 plan.refused.append(
                     Refused(one.document_id, one.uri, "it is parked; wake it with --parked, or cancel it first")
                 )
-        elif _is_wanted(one, wanted, by_name=by_name):
+        elif _is_wanted(one, wanted, by_name=one.document_id in by_name):
             plan.anew.append(one)
-        elif by_name:
+        elif one.document_id in by_name:
             plan.refused.append(Refused(one.document_id, one.uri, _why_not(one, wanted)))
     return plan
 

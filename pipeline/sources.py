@@ -12,7 +12,7 @@ from pathlib import Path
 from shlex import quote
 
 from pipeline.documents.media import ARCHIVES
-from pipeline.domain.document import Limits
+from pipeline.domain.document import MEMBER_MARK, Limits
 from pipeline.domain.errors import RejectedInput
 
 __all__ = [
@@ -36,7 +36,6 @@ Sniff = Callable[[Path, bytes], str]
 HEAD_BYTES = 65_536
 _CHUNK_BYTES = 1 << 20
 
-MEMBER_MARK = "!/"
 """Stands between a container's uri and a member's name."""
 _MAX_URI_BYTES = 2048  # an index entry of Postgres holds 2,700
 

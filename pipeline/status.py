@@ -25,7 +25,7 @@ from pipeline.store.reader import Reader, Reads
 from pipeline.store.reports import (
     DocumentRow,
     StageCounts,
-    document_named,
+    documents_named,
     list_documents,
     scope_of,
     waiting_by_stage,
@@ -215,7 +215,7 @@ def status(
     """Where documents are.
 
     Args:
-        document: One document, as people name it.
+        document: One document, as people name it, or those that came out of an archive.
         document_ids: These documents (what an ``enqueue --wait`` waits for).
         failed: List only those whose newest run failed; the counts cover all the same.
         limit: Most documents to list, the newest first.
@@ -226,7 +226,7 @@ def status(
     """
     with reads() as reader:
         if document is not None:
-            document_ids = [document_named(reader, document, as_uri=source_uri(document)).id]
+            document_ids = [one.id for one in documents_named(reader, document, as_uri=source_uri(document))]
         scope = scope_of(reader, collection=collection, batch=batch, document_ids=document_ids, failed=failed)
         counts, superseded = count_states(reader, scope)
         stages = stage_totals(reader, scope, superseded)

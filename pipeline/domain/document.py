@@ -9,6 +9,7 @@ from pathlib import Path
 from pipeline.domain.errors import Failure
 
 __all__ = [
+    "MEMBER_MARK",
     "Chunk",
     "Cues",
     "Limits",
@@ -19,6 +20,9 @@ __all__ = [
     "TextQuality",
     "usable_text",
 ]
+
+MEMBER_MARK = "!/"
+"""Stands in a source uri between an archive or a mail and what came out of it."""
 
 
 class TextFormat(StrEnum):

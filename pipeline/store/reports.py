@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from pipeline.domain.document import MEMBER_MARK
 from pipeline.domain.errors import UsageError
 from pipeline.domain.run import RunState
 from pipeline.store.reader import Reader
@@ -20,6 +21,7 @@ __all__ = [
     "Scope",
     "StageCounts",
     "document_named",
+    "documents_named",
     "list_documents",
     "scope_of",
     "unknown_document",
@@ -62,10 +64,16 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class NamedDocument:
-    """A document that somebody named, and the path or name that it was enqueued by."""
+    """A document that somebody named, with the path or name that it was enqueued by.
+
+    Attributes:
+        is_member: It was not named itself, but the archive or the mail that it came out of.
+    """
 
     id: UUID
     uri: str
+    collection: str
+    is_member: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,18 +161,40 @@ def document_named(reader: Reader, ref: str, *, as_uri: str | None = None) -> Na
     Raises:
         UsageError: Nothing, or more than one document, goes by that name.
     """
-    wanted = ref.strip()
-    found = _by_prefix(reader, wanted.lower().replace("-", "")) if _ID_PREFIX.fullmatch(wanted.lower()) else []
-    if len(found) > 1:
-        listed = ", ".join(f"{str(document.id)[:13]} ({document.uri})" for document in found[:3])
-        raise UsageError(f"{ref!r} is the start of more than one document's id: {listed}", "write more of the id")
-    found = found or reader.rows(_BY_PATH, {"uris": [wanted, as_uri or wanted]})
-    if len(found) > 1:
-        names = ", ".join(f"{str(document.id)[:8]} in {document.collection}" for document in found)
-        raise UsageError(f"{ref!r} was enqueued into {len(found)} collections", f"name one by its id: {names}")
-    if not found:
+    found = _named(reader, ref, as_uri)
+    if found is not None:
+        return found
+    if members := _members(reader, as_uri or ref.strip()):
+        raise UsageError(
+            f"{ref!r} is no document, and {len(members):,} came out of it", f"name one of them, as {members[0].uri!r}"
+        )
+    raise unknown_document(ref)
+
+
+def documents_named(
+    reader: Reader, ref: str, *, as_uri: str | None = None, with_members: bool = False
+) -> list[NamedDocument]:
+    """The document that ``ref`` names; where it names an archive, which is none itself, those that came out of it.
+
+    Args:
+        with_members: With what came out of a document, too: a mail's attachments.
+
+    Raises:
+        UsageError: Nothing goes by that name, or documents of more than one collection do.
+    """
+    found = _named(reader, ref, as_uri)
+    if found is not None:
+        members = _members(reader, found.uri) if with_members else []
+        return [found, *(one for one in members if one.collection == found.collection)]
+    members = _members(reader, as_uri or ref.strip())
+    if not members:
         raise unknown_document(ref)
-    return NamedDocument(found[0].id, found[0].uri)
+    if len(collections := sorted({one.collection for one in members})) > 1:
+        raise UsageError(
+            f"{ref!r} was enqueued into {len(collections)} collections ({', '.join(collections)})",
+            "name its documents by their ids; list them: tidegate status",
+        )
+    return members
 
 
 def unknown_document(ref: str) -> UsageError:
@@ -176,19 +206,39 @@ def unknown_document(ref: str) -> UsageError:
     )
 
 
+def _named(reader: Reader, ref: str, as_uri: str | None) -> NamedDocument | None:
+    wanted = ref.strip()
+    found = _by_prefix(reader, wanted.lower().replace("-", "")) if _ID_PREFIX.fullmatch(wanted.lower()) else []
+    if len(found) > 1:
+        listed = ", ".join(f"{str(document.id)[:13]} ({document.uri})" for document in found[:3])
+        raise UsageError(f"{ref!r} is the start of more than one document's id: {listed}", "write more of the id")
+    found = found or reader.rows(f"{_DOCUMENT} {_BY_PATH}", {"uris": [wanted, as_uri or wanted]})
+    if len(found) > 1:
+        names = ", ".join(f"{str(document.id)[:8]} in {document.collection}" for document in found)
+        raise UsageError(f"{ref!r} was enqueued into {len(found)} collections", f"name one by its id: {names}")
+    return NamedDocument(found[0].id, found[0].uri, found[0].collection) if found else None
+
+
 def _by_prefix(reader: Reader, digits: str) -> Sequence[Any]:
     # Ids are compared as numbers, so that the primary key's index answers.
     if not re.fullmatch(r"[0-9a-f]{4,32}", digits):
         return []
-    return reader.rows(_BY_ID, {"low": UUID(digits.ljust(32, "0")), "high": UUID(digits.ljust(32, "f"))})
+    bounds = {"low": UUID(digits.ljust(32, "0")), "high": UUID(digits.ljust(32, "f"))}
+    return reader.rows(f"{_DOCUMENT} {_BY_ID}", bounds)
 
 
-_BY_ID = "select id, source_uri as uri from document where id between %(low)s and %(high)s order by id limit 4"
-_BY_PATH = """
+def _members(reader: Reader, uri: str) -> list[NamedDocument]:
+    rows = reader.rows(f"{_DOCUMENT} {_WITHIN}", {"prefix": f"{uri}{MEMBER_MARK}"})
+    return [NamedDocument(row.id, row.uri, row.collection, is_member=True) for row in rows]
+
+
+_DOCUMENT = """
     select document.id, document.source_uri as uri, collection.name as collection
     from document join collection on collection.id = document.collection_id
-    where document.source_uri = any(cast(%(uris)s as text[])) order by document.created_at
 """
+_BY_ID = "where document.id between %(low)s and %(high)s order by document.id limit 4"
+_BY_PATH = "where document.source_uri = any(cast(%(uris)s as text[])) order by document.created_at"
+_WITHIN = "where starts_with(document.source_uri, %(prefix)s) order by document.source_uri"
 
 
 def list_documents(reader: Reader, scope: Scope, limit: int) -> list[DocumentRow]:

@@ -227,6 +227,39 @@ def test_delete_looks_all_names_up_first(seed: Seed, sessions: Sessions, blobs: 
     assert _count(sessions, Document) == 1
 
 
+def test_a_mail_is_deleted_with_its_attachments_and_an_archive_stands_for_what_it_held(
+    seed: Seed, sessions: Sessions, blobs: FileBlobs
+) -> None:
+    for uri in ("/m.eml", "/m.eml!/a.pdf", "/m.eml.txt", "/z.zip!/b.txt", "/z.zip!/in/c.txt", "/z.zip.md"):
+        seed.document(uri)
+    seed.document("/m.eml!/a.pdf", collection="other")
+
+    assert [one.path for one in delete(sessions, blobs, ["/m.eml"]).documents] == ["/m.eml", "/m.eml!/a.pdf"]
+    assert [one.path for one in delete(sessions, blobs, ["/z.zip"]).documents] == ["/z.zip!/b.txt", "/z.zip!/in/c.txt"]
+    with sessions() as session:
+        left = session.execute(select(Document.source_uri, Document.collection_id).order_by(Document.source_uri)).all()
+    assert [row.source_uri for row in left] == ["/m.eml!/a.pdf", "/m.eml.txt", "/z.zip.md"]
+
+
+def test_an_archive_stands_for_its_documents_when_they_are_requeued_or_cancelled(
+    seed: Seed, sessions: Sessions
+) -> None:
+    for name, state in (("a", "failed"), ("b", "done"), ("c", "running")):
+        seed.run(seed.document(f"/z.zip!/{name}"), state)
+    seed.run(seed.document("/mail.eml"), "done")
+    seed.run(seed.document("/mail.eml!/a"), "failed")
+
+    result = _requeue(sessions, Wanted(failed=True), documents=["/z.zip"])
+    assert [run.path for run in result.runs] == ["/z.zip!/a"]
+    assert [one.path for one in result.refused] == ["/z.zip!/c"], "what is done was not asked for by its own name"
+    assert _requeue(sessions, Wanted(failed=True), documents=["/mail.eml"]).runs == []
+    assert {one.path for one in cancel(sessions, documents=["/z.zip"]).runs} == {"/z.zip!/a", "/z.zip!/c"}
+
+    seed.document("/z.zip!/a", collection="other")
+    with pytest.raises(UsageError, match="2 collections"):
+        cancel(sessions, documents=["/z.zip"])
+
+
 def _age_blobs(sessions: Sessions) -> None:
     with sessions.begin() as session:
         session.execute(text("update blob set created_at = now() - interval '2 hours'"))

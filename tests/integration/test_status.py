@@ -233,6 +233,14 @@ def test_a_document_is_named_by_id_prefix_or_path(seed: Seed, sessions: Sessions
                 find_document(session, wrong)
 
 
+def test_an_archive_is_no_document_and_stands_for_what_came_out_of_it(seed: Seed, reads: Reads) -> None:
+    for name in ("a.txt", "b.txt"):
+        seed.run(seed.document(f"/z.zip!/{name}"))
+    assert {one.path for one in status(reads, document="/z.zip").documents} == {"/z.zip!/a.txt", "/z.zip!/b.txt"}
+    with pytest.raises(UsageError, match="is no document, and 2 came out of it"):
+        attempts(reads, "/z.zip")
+
+
 def test_attempts_come_in_order_of_start_with_their_page(seed: Seed, sessions: Sessions, reads: Reads) -> None:
     document = seed.document("/a")
     run = seed.run(document, "done")

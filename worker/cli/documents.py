@@ -109,7 +109,10 @@ def delete(
     context: typer.Context,
     documents: Annotated[list[str], typer.Argument(metavar="DOC", help="Ids, their starts, or enqueued paths.")],
 ) -> None:
-    """Delete documents with everything that was made of them. The files themselves stay where they are."""
+    """Delete documents with everything that was made of them, a mail with its attachments.
+
+    The name of an archive stands for what it held. The files themselves stay where they are.
+    """
     from pipeline.delete import delete as delete_documents
 
     terminal = terminal_of(context)

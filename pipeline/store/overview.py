@@ -198,7 +198,8 @@ _LATELY = f"""
 # A run that is parked is its document's newest: there is one at most that has not ended. The time is that of
 # ``pipeline.store.reports.NEXT_TRY``, for many runs at once.
 _PARKED = """
-    select place, count(*) as documents, min(resume_at) as resume_at
+    select place, count(*) as documents,
+           case when min(resume_at) is not null then greatest(min(resume_at), now()) end as resume_at
     from (
         select min(array_position(cast(%(stages)s as text[]), unit.stage)) as place,
                min(case when chain_wait.stage is null then unit.resume_at

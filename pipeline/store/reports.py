@@ -269,7 +269,8 @@ def list_documents(reader: Reader, scope: Scope, limit: int) -> list[DocumentRow
             models=tuple(row.models or ()),
             failure_kind=row.failure_kind,
             failure_detail=row.failure_detail,
-            resume_at=row.resume_at,
+            # What is due waits for its turn: its next try is now, and not in the past.
+            resume_at=row.resume_at and max(row.resume_at, row.now),
             queued_at=row.queued_at,
             created_at=row.created_at,
             started_at=row.started_at,
@@ -303,7 +304,7 @@ NEXT_TRY = """
 _LIST = """
     select document.id, document.source_uri, collection.name as collection, batch.label as batch,
            run.id as run_id, run.state, document.live_run_id, run.incomplete, run.page_count,
-           run.failure_kind, run.failure_detail, {next_try} as resume_at, run.queued_at, document.created_at,
+           run.failure_kind, run.failure_detail, {next_try} as resume_at, now() as now, run.queued_at, document.created_at,
            run.started_at, run.finished_at,
            (select count(*) from chunk where chunk.run_id = run.id) as chunks,
            (select count(*) from attempt join run own on own.id = attempt.run_id

@@ -164,6 +164,18 @@ def test_progress_parked_and_degraded_are_summed_up(seed: Seed, reads: Reads) ->
     assert found.notes[0] == "2 units were answered by a fallback:  tidegate requeue --batch b --degraded"
 
 
+def test_a_next_try_is_never_in_the_past(seed: Seed, reads: Reads) -> None:
+    run = seed.run(seed.document("/a"), "parked")
+    seed.units(run, "describe", [1], "parked", resume_at=datetime(2001, 1, 1, tzinfo=UTC))
+    found = status(reads)
+    with reads() as reader:
+        (row,) = reader.rows("select now() - interval '1 minute' as lately")
+    assert found.documents[0].resume_at is not None
+    assert found.documents[0].resume_at > row.lately
+    assert found.parked[0].resume_at is not None
+    assert found.parked[0].resume_at > row.lately
+
+
 def test_bars_and_notes_cover_what_is_not_listed_and_no_superseded_run(seed: Seed, reads: Reads) -> None:
     until = datetime(2031, 1, 1, tzinfo=UTC)
     for number in range(3):

@@ -41,7 +41,8 @@ from benchmarks.finding import Finding
 from benchmarks.machine import machine
 from pipeline.dispatch import DispatchPolicy, dispatch
 from pipeline.domain.unit import QUEUES
-from pipeline.store.blobs import BlobSource, FileBlobs
+from pipeline.store.blobs import BlobSource
+from pipeline.store.file_blobs import FileBlobs
 from pipeline.store.migrate import upgrade
 from pipeline.store.session import Sessions, make_engine, make_sessions
 from pipeline.store.workers import beat

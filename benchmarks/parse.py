@@ -34,7 +34,7 @@ from benchmarks.machine import machine
 from examples.make import Pdf
 from pipeline.cancel import cancel
 from pipeline.domain.unit import Stage, When
-from pipeline.store.blobs import FileBlobs
+from pipeline.store.file_blobs import FileBlobs
 from pipeline.store.migrate import upgrade
 from pipeline.store.session import make_engine, make_sessions
 from tests.acceptance.command import Tidegate

@@ -17,7 +17,7 @@ import structlog
 from sqlalchemy import Engine
 from sqlalchemy.engine import URL, make_url
 
-from pipeline.store.blobs import FileBlobs
+from pipeline.store.file_blobs import FileBlobs
 from pipeline.store.migrate import upgrade
 from pipeline.store.reader import Reads, make_reads
 from pipeline.store.session import Sessions, make_engine, make_sessions

@@ -304,8 +304,8 @@ NEXT_TRY = """
 _LIST = """
     select document.id, document.source_uri, collection.name as collection, batch.label as batch,
            run.id as run_id, run.state, document.live_run_id, run.incomplete, run.page_count,
-           run.failure_kind, run.failure_detail, {next_try} as resume_at, now() as now, run.queued_at, document.created_at,
-           run.started_at, run.finished_at,
+           run.failure_kind, run.failure_detail, {next_try} as resume_at, now() as now, run.queued_at,
+           document.created_at, run.started_at, run.finished_at,
            (select count(*) from chunk where chunk.run_id = run.id) as chunks,
            (select count(*) from attempt join run own on own.id = attempt.run_id
             where own.document_id = document.id) as attempts,

@@ -18,7 +18,8 @@ from pipeline.domain.run import RunState
 from pipeline.enqueue import EnqueueResult, EnqueueState, enqueue
 from pipeline.passwords import Passwords
 from pipeline.recipe import Recipe
-from pipeline.store.blobs import BlobSource, FileBlobs, StoredBlob
+from pipeline.store.blobs import BlobSource, StoredBlob
+from pipeline.store.file_blobs import FileBlobs
 from pipeline.store.runs import move_run
 from pipeline.store.schema import Batch, Blob, Document, Run, Unit
 from pipeline.store.session import Sessions, make_engine, make_sessions

@@ -16,7 +16,7 @@ from pipeline.domain.unit import Stage
 from pipeline.recipe import Recipe
 from pipeline.requeue import RequeueResult, Wanted, requeue
 from pipeline.store.blob_rows import record_blobs, sweep_blobs
-from pipeline.store.blobs import FileBlobs
+from pipeline.store.file_blobs import FileBlobs
 from pipeline.store.schema import Attempt, Base, Blob, ChunkRow, Document, Embedding, Page, Run, Unit
 from pipeline.store.session import Sessions
 from pipeline.store.spaces import ensure_space

@@ -9,7 +9,7 @@ from sqlalchemy import text
 from benchmarks.backlog import copy_rate, dispatch_times, write_documents
 from benchmarks.finding import Finding
 from pipeline.dispatch import DispatchPolicy, dispatch
-from pipeline.store.blobs import FileBlobs
+from pipeline.store.file_blobs import FileBlobs
 from pipeline.store.session import Sessions
 from tests.integration.ledger.harness import Harness
 

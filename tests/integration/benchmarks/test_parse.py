@@ -12,7 +12,7 @@ from pipeline.documents import media
 from pipeline.documents.job import Job
 from pipeline.documents.pdf import read
 from pipeline.domain.document import Limits, ParsedPage, TextQuality
-from pipeline.store.blobs import FileBlobs
+from pipeline.store.file_blobs import FileBlobs
 from pipeline.store.schema import Page
 from pipeline.store.session import Sessions
 from tests.integration.ledger.harness import Harness

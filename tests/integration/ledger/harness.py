@@ -31,7 +31,7 @@ from pipeline.ingest import Ingest
 from pipeline.recipe import Recipe, build_recipe
 from pipeline.reconcile import wake_parked_runs
 from pipeline.stages.ports import ReplyCheck
-from pipeline.store.blobs import FileBlobs
+from pipeline.store.file_blobs import FileBlobs
 from pipeline.store.runs import make_due
 from pipeline.store.schema import Run, Unit
 from pipeline.store.session import Sessions

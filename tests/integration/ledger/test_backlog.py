@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.domain.unit import Stage
-from pipeline.store.blobs import FileBlobs
+from pipeline.store.file_blobs import FileBlobs
 from pipeline.store.session import Sessions
 from pipeline.store.window import Slice
 from tests.integration.ledger.harness import Harness

@@ -12,7 +12,7 @@ from sqlalchemy import select, text
 from pipeline.budgets import budget_standing
 from pipeline.domain.run import RunState
 from pipeline.failover.target import Price
-from pipeline.store.blobs import FileBlobs
+from pipeline.store.file_blobs import FileBlobs
 from pipeline.store.parked import make_timeless_due
 from pipeline.store.reader import Reads, reader_of
 from pipeline.store.schema import Attempt

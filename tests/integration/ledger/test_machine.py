@@ -30,7 +30,7 @@ from pipeline.domain.unit import MODEL_STAGES, Stage
 from pipeline.enqueue import enqueue
 from pipeline.reconcile import take_back
 from pipeline.requeue import Wanted, requeue
-from pipeline.store.blobs import FileBlobs
+from pipeline.store.file_blobs import FileBlobs
 from pipeline.store.parked import make_parked_due
 from pipeline.store.units import renew_leases
 from tests.integration.ledger.actors import Order, Place

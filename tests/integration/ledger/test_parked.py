@@ -22,7 +22,7 @@ from pipeline.failover.breaker import FULL_RAMP
 from pipeline.reconcile import ReconcilePolicy, reconcile, wake_parked_runs
 from pipeline.requeue import Wanted, requeue
 from pipeline.status import status
-from pipeline.store.blobs import FileBlobs
+from pipeline.store.file_blobs import FileBlobs
 from pipeline.store.parked import make_parked_due, make_timeless_due
 from pipeline.store.progress import read_progress
 from pipeline.store.reader import Reads

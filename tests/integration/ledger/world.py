@@ -17,7 +17,7 @@ from pipeline.domain.document import Limits
 from pipeline.domain.space import EmbedSpace
 from pipeline.domain.unit import MODEL_STAGES, Stage, When
 from pipeline.recipe import Recipe, build_recipe
-from pipeline.store.blobs import FileBlobs
+from pipeline.store.file_blobs import FileBlobs
 from pipeline.work import Done, Models, Workshop
 from tests.integration.ledger.harness import DIM, ScriptedChat, ScriptedEmbedder, cues
 

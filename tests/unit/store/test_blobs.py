@@ -15,7 +15,8 @@ import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
 from pipeline.domain.errors import ConfigError, RejectedInput, ServiceUnavailable
-from pipeline.store.blobs import BlobSource, BlobStore, FileBlobs, StoredBlob, open_blobs
+from pipeline.store.blobs import BlobSource, BlobStore, StoredBlob, open_blobs
+from pipeline.store.file_blobs import FileBlobs
 from pipeline.store.s3 import S3Blobs
 
 
@@ -197,7 +198,7 @@ def test_no_digest_names_bytes_that_a_crash_could_still_take(tmp_path: Path, mon
         named.append(sum(len(path.name) == 64 for path in root.rglob("*")))
         assert all(Path(path).exists() for path in paths)
 
-    monkeypatch.setattr("pipeline.store.blobs.make_durable", durable)
+    monkeypatch.setattr("pipeline.store.file_blobs.make_durable", durable)
     store.put_all(sources)
 
     # First the bytes, then the names, and only then is it said that they are stored.

@@ -9,7 +9,8 @@ import pytest
 
 from pipeline.domain.errors import ServiceUnavailable
 from pipeline.store import page_images
-from pipeline.store.blobs import BlobSource, FileBlobs, StoredBlob
+from pipeline.store.blobs import BlobSource, StoredBlob
+from pipeline.store.file_blobs import FileBlobs
 from pipeline.store.page_images import put_images
 
 

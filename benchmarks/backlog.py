@@ -14,19 +14,14 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import os
-import resource
-import shutil
 import statistics
-import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -39,18 +34,16 @@ from sqlalchemy.engine import make_url
 
 from benchmarks.finding import Finding
 from benchmarks.machine import machine
+from benchmarks.place import Place, open_place
 from pipeline.dispatch import DispatchPolicy, dispatch
 from pipeline.domain.unit import QUEUES
 from pipeline.store.blobs import BlobSource
 from pipeline.store.file_blobs import FileBlobs
-from pipeline.store.migrate import upgrade
 from pipeline.store.session import Sessions, make_engine, make_sessions
 from pipeline.store.workers import beat
-from worker.embedded import EmbeddedPostgres, EmbeddedValkey
 
 __all__ = ["main", "measure_enqueue"]
 
-ROOT = Path(__file__).parents[1]
 FEW = 1_000
 SLOTS = 32
 WINDOW = int(DispatchPolicy().window_per_slot * SLOTS)
@@ -61,92 +54,6 @@ _COPIED = {
     "document": "id, collection_id, batch_id, source_uri, blob_digest, media_type, size_bytes",
     "run": "id, document_id, collection_id, batch_id, blob_digest, media_type, recipe, recipe_digest, space_id",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Ran:
-    """A command that has ended."""
-
-    seconds: float
-    cpu_s: float
-    peak_mb: float
-    out: bytes
-
-
-class Place:
-    """Durable servers, the documents, and the command over them, in a folder of their own."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.postgres = EmbeddedPostgres(folder / "home")
-        self.valkey = EmbeddedValkey(folder / "home")
-        self.blobs = folder / "blobs"
-
-    def start(self) -> None:
-        self.postgres.start()
-        self.valkey.start()
-
-    def stop(self) -> None:
-        self.valkey.stop()
-        self.postgres.stop()
-
-    def database(self, name: str) -> str:
-        """The URL of a new migrated database."""
-        server = make_url(self.postgres.url)
-        plain = server.set(drivername="postgresql").render_as_string(hide_password=False)
-        with psycopg.connect(plain, autocommit=True) as connection:
-            connection.execute(f"create database {name}".encode())
-        url = server.set(database=name).render_as_string(hide_password=False)
-        engine = make_engine(url, pool_size=2)
-        upgrade(engine)
-        engine.dispose()
-        return url
-
-    def command(self, database_url: str, *words: str) -> Ran:
-        """Run ``tidegate`` to its end.
-
-        Raises:
-            RuntimeError: It failed; why stands on standard error.
-        """
-        # Modules are compiled once, as they are where it is installed.
-        dropped = ("TIDEGATE_", "MODEL_", "PYTHONDONTWRITEBYTECODE")
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
-        environment = {
-            **kept,
-            "TIDEGATE_HOME": str(self.folder / "home"),
-            "TIDEGATE_DATABASE_URL": database_url,
-            "TIDEGATE_REDIS_URL": self.valkey.url,
-            "TIDEGATE_BLOB_URL": self.blobs.as_uri(),
-            "PYTHONPATH": str(ROOT),
-        }
-        out = self.folder / "out"
-        began = time.perf_counter()
-        with out.open("wb") as file:
-            argv = [sys.executable, "-P", "-m", "worker", *words]
-            process = subprocess.Popen(argv, cwd=self.folder, env=environment, stdout=file)
-            _, status, used = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
-        seconds = time.perf_counter() - began
-        if process.returncode:
-            msg = f"{words!r} ended with {process.returncode}"
-            raise RuntimeError(msg)
-        return Ran(seconds, used.ru_utime + used.ru_stime, _megabytes(used), out.read_bytes())
-
-
-def _megabytes(used: resource.struct_rusage) -> float:
-    return used.ru_maxrss / (1 << 20 if sys.platform == "darwin" else 1 << 10)
-
-
-@contextmanager
-def _place() -> Iterator[Place]:
-    folder = Path(tempfile.mkdtemp(prefix="tidegate-backlog-"))
-    place = Place(folder)
-    try:
-        place.start()
-        yield place
-    finally:
-        place.stop()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager
@@ -283,7 +190,7 @@ def measure_enqueue(documents: int, *, turns: int = 100, say: Callable[[str], No
     Raises:
         RuntimeError: The command failed.
     """
-    with _place() as place:
+    with open_place() as place:
         urls = [place.database("many"), place.database("few")]
         engines = [make_engine(url, pool_size=4) for url in urls]
         many, few = (make_sessions(engine) for engine in engines)

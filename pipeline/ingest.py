@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from pipeline.adapters.watch import ChainRoom
 from pipeline.advance import reuse_known, settle, take_over_parse
-from pipeline.domain.errors import PermitWaitExceeded, ServiceUnavailable, TidegateError
+from pipeline.domain.errors import Draining, PermitWaitExceeded, ServiceUnavailable, TidegateError
 from pipeline.domain.run import RunState
 from pipeline.domain.unit import MODEL_STAGES, Stage
 from pipeline.endings import Endings, Events, SliceReport, UnitPolicy, moment
@@ -270,7 +270,9 @@ class Ingest:
         while running:
             now = time.monotonic()
             if self.stopping.is_set():
-                drain_until = now + self.policy.drain_s if drain_until is None else drain_until
+                if drain_until is None:
+                    drain_until = now + self.policy.drain_s
+                    _give_up_waiting(running.values())
                 if now >= drain_until:
                     for one in running.values():
                         one.cancel()
@@ -324,7 +326,7 @@ class Ingest:
         units = one.job.units
         error = CancelledError() if one.future.cancelled() else one.future.exception()
         match error:
-            case CancelledError() | PermitWaitExceeded():
+            case CancelledError() | PermitWaitExceeded() | Draining():
                 endings.given_back(units)
                 endings.report.made_work = True
             case ServiceUnavailable():
@@ -367,6 +369,13 @@ def _waiting(ended: queue.SimpleQueue[int]) -> Iterator[int]:
     with suppress(queue.Empty):
         while True:
             yield ended.get_nowait()
+
+
+def _give_up_waiting(running: Iterable[_Running]) -> None:
+    """What waits for a thread and has not begun ends now; calls that wait for a permit see to it themselves."""
+    for one in running:
+        if one.job.cpu is not None:
+            one.future.cancel()
 
 
 def _announce(ended: queue.SimpleQueue[int], number: int, _future: Future[list[Done]]) -> None:

@@ -117,9 +117,11 @@ def reconcile(
         with sessions.begin() as session:
             done.lost_attempts = close_lost_attempts(session, FRESH_S, policy.unit.hard_deadline_s)
             done.stale_wakes = sum(forget_stale_wakes(session, stage, policy.wake_ttl_s) for stage in Stage)
-            done.gave_up = give_up_parked(session, policy.give_up_after_s)
             forget_old_workers(session, _OLD_WORKER_S)
         done.resumed = wake_parked_runs(sessions, chains, MODEL_STAGES, policy.most_units)
+        with sessions.begin() as session:
+            # By now it is known which chains are closed.
+            done.gave_up = give_up_parked(session, policy.give_up_after_s)
         done.switched = transact(sessions, switch_spaces)
         with sessions.begin() as session:
             done.swept = drop_carried(session, _PORTION)

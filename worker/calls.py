@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from secrets import SystemRandom
@@ -114,8 +114,12 @@ def make_registry(container: Container, executor: Executor, fleet: Fleet) -> Fal
     )
 
 
-def make_calls(container: Container, observer: Observer) -> Calls:
-    """Put the pieces together; nothing connects or loads before the first call."""
+def make_calls(container: Container, observer: Observer, draining: Callable[[], bool] = lambda: False) -> Calls:
+    """Put the pieces together; nothing connects or loads before the first call.
+
+    Args:
+        draining: See ``Caller``.
+    """
     log = get_logger("providers")
     executor = ThreadPoolExecutor(SINK_THREADS, thread_name_prefix="tidegate-sink")
     fleet = Fleet()
@@ -134,6 +138,7 @@ def make_calls(container: Container, observer: Observer) -> Calls:
         observer,
         LoopClock(),
         SystemRandom().random,
+        draining,
     )
     return Calls(caller, registry, providers, sink, executor, fleet, container)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
 from pipeline.domain.errors import ServiceUnavailable
@@ -22,15 +22,23 @@ class Dispatcher:
     Args:
         dispatch: Fills the window.
         wake_parked: Lets the parked units of a stage go on, as many as its chain takes.
+        make_due: Has the parked units of stages looked at now, whatever they wait for.
     """
 
-    def __init__(self, dispatch: Callable[[], int], wake_parked: Callable[[Stage], None]) -> None:
+    def __init__(
+        self,
+        dispatch: Callable[[], int],
+        wake_parked: Callable[[Stage], None],
+        make_due: Callable[[Collection[Stage]], None],
+    ) -> None:
         self._dispatch = dispatch
         self._wake_parked = wake_parked
+        self._make_due = make_due
         self._lock = threading.Lock()
         self._woken = threading.Event()
         self._closing = threading.Event()
         self._answered: set[Stage] = set()
+        self._recovered: set[Stage] = set()
         self._failing = False
 
     def wake(self, answered: Stage | None = None) -> None:
@@ -42,6 +50,12 @@ class Dispatcher:
         with self._lock:
             if answered is not None:
                 self._answered.add(answered)
+        self._woken.set()
+
+    def recovered(self, stages: Collection[Stage]) -> None:
+        """A target of these stages is back before its time: what is parked there need not wait for that."""
+        with self._lock:
+            self._recovered.update(stages)
         self._woken.set()
 
     @contextmanager
@@ -70,8 +84,11 @@ class Dispatcher:
         log = get_logger("worker")
         with self._lock:
             answered, self._answered = self._answered, set()
+            recovered, self._recovered = self._recovered, set()
         try:
-            for stage in sorted(answered):
+            if recovered:
+                self._make_due(recovered)
+            for stage in sorted(answered | recovered):
                 self._wake_parked(stage)
             self._dispatch()
         except ServiceUnavailable as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
 from pipeline.domain.call import Outcome, TryRecord
@@ -26,9 +26,14 @@ _CONFIG_KINDS = frozenset({"auth", "not_found", "quota"})
 
 
 class EventLog:
-    """Both ports in one; safe to use from several threads."""
+    """Both ports in one; safe to use from several threads.
+
+    Attributes:
+        on_recovered: Called with the key of a target whose breaker closed in this process.
+    """
 
     def __init__(self, metrics: Metrics) -> None:
+        self.on_recovered: Callable[[str], None] = lambda _: None
         self._metrics = metrics
         self._log = get_logger("events")
         self._lock = threading.Lock()
@@ -84,6 +89,7 @@ class EventLog:
         """A target's breaker closed."""
         self._metrics.recoveries.labels(target).inc()
         self._log.info("target.recovered", target=target)
+        self.on_recovered(target)
 
     # --- Events ---
 

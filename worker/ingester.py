@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -17,7 +17,9 @@ from pipeline.domain.unit import MODEL_STAGES, QUEUES, Queue, Stage, queue_of
 from pipeline.ingest import Ingest
 from pipeline.providers.local import count_tokens
 from pipeline.reconcile import wake_parked_runs
+from pipeline.store.parked import make_waiting_due
 from pipeline.store.patience import Patience
+from pipeline.store.session import transact
 from pipeline.work import Models, Workshop
 from worker.bootstrap import ROLE_OF_STAGE, Container
 from worker.calls import Calls, make_calls
@@ -70,7 +72,7 @@ def make_ingester(
         suspects: Whether this is a quarantine.
     """
     loop = LoopThread()
-    calls = make_calls(container, events)
+    calls = make_calls(container, events, stopping.is_set)
     roles = [role for stage, role in ROLE_OF_STAGE.items() if queue_of(stage) in queues]
     loop.submit(calls.prepare(roles)).result()
     chains = container.stage_chains
@@ -114,7 +116,13 @@ def make_ingester(
             resumed = wake_parked_runs(container.sessions, watch, [stage], most_units)
             events.runs_resumed(resumed, f"{stage.value} answers again")
 
-    dispatcher = Dispatcher(lambda: events.slices_handed_out(container.dispatch()), wake_parked)
+    def make_due(stages: Collection[Stage]) -> None:
+        transact(container.sessions, lambda session: make_waiting_due(session, sorted(stages)))
+
+    dispatcher = Dispatcher(lambda: events.slices_handed_out(container.dispatch()), wake_parked, make_due)
+    events.on_recovered = lambda key: dispatcher.recovered(
+        [stage for stage, chain in chains.items() if any(target.key == key for target in chain.targets)]
+    )
     ingest = Ingest(
         sessions=container.sessions,
         shop=shop,

@@ -160,6 +160,17 @@ class ChainExhausted(TidegateError):
         return "; ".join(parts)
 
 
+class Draining(TidegateError):
+    """This process is about to end, and begins no more tries. Nothing failed; the unit goes back."""
+
+    def __init__(self, role: str) -> None:
+        super().__init__(role)
+        self.role = role
+
+    def __str__(self) -> str:
+        return f"no more calls of {self.role} are begun here"
+
+
 class PermitWaitExceeded(TidegateError):
     """A target was at its ``max_parallel`` for all of ``permit_wait_max_s``: healthy, but full.
 

@@ -47,6 +47,7 @@ class Caller:
         observer: Counts and logs.
         clock: The event loop's time.
         rng: Uniform in [0, 1), for jitter.
+        draining: Whether the process is about to end: calls under way go on, and no try is begun.
     """
 
     def __init__(
@@ -57,9 +58,10 @@ class Caller:
         observer: Observer,
         clock: Clock,
         rng: Callable[[], float],
+        draining: Callable[[], bool] = lambda: False,
     ) -> None:
         self._upstream = upstream
-        self._means = Means(registry, sink, observer, clock, rng)
+        self._means = Means(registry, sink, observer, clock, rng, draining)
 
     async def chat(
         self,
@@ -81,6 +83,7 @@ class Caller:
             ChainExhausted: Nobody answered.
             DeadlineExceeded: The call's own deadline was over first.
             PermitWaitExceeded: A target stayed full for ``permit_wait_max_s``.
+            Draining: The process is about to end.
         """
 
         async def act(trial: Trial) -> Reply:
@@ -116,6 +119,7 @@ class Caller:
             ChainExhausted: Nobody answered.
             DeadlineExceeded: The call's own deadline was over first.
             PermitWaitExceeded: A target stayed full for ``permit_wait_max_s``.
+            Draining: The process is about to end.
         """
 
         async def act(trial: Trial) -> Vectors:

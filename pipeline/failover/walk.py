@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn, Protocol, TypeVar
 
 from pipeline.domain.call import Answer, Outcome, Skip, TryRecord, Usage
-from pipeline.domain.errors import DeadlineExceeded, PartialStreamError, PermitWaitExceeded, UpstreamFailure
+from pipeline.domain.errors import DeadlineExceeded, Draining, PartialStreamError, PermitWaitExceeded, UpstreamFailure
 from pipeline.failover.chain import (
     PERMIT_POLL_S,
     Admit,
@@ -64,6 +64,7 @@ class Means:
     observer: Observer
     clock: Clock
     rng: Callable[[], float]
+    draining: Callable[[], bool]
 
 
 @dataclass(slots=True)
@@ -120,8 +121,11 @@ class Walk:
             ChainExhausted: Nobody is left.
             DeadlineExceeded: The deadline is over.
             PermitWaitExceeded: A target stayed full.
+            Draining: The process is about to end.
         """
         while True:
+            if self.means.draining():
+                raise Draining(self.chain.role)
             step = next_step(self.state, self.now())
             if isinstance(step, PassOver):
                 self.state = passed_over(self.state, step.skip)

@@ -71,8 +71,9 @@ def _read(reader: Reader, which: str, values: Mapping[str, Any]) -> list[Attempt
 
 
 _ATTEMPTS = """
-    select attempt.id, coalesce(attempt.run_id, 0) as run_id, attempt.unit_id, attempt.stage, unit.ordinal,
-           attempt.call_id, attempt.position, attempt.target, attempt.preset, attempt.outcome, attempt.kind,
+    select attempt.id, coalesce(attempt.run_id, attempt.former_run_id, 0) as run_id, attempt.unit_id,
+           attempt.stage, unit.ordinal, attempt.call_id, attempt.position, attempt.target, attempt.preset,
+           attempt.outcome, attempt.kind,
            attempt.skipped, attempt.status, attempt.message, attempt.started_at, attempt.ttft_ms, attempt.duration_ms,
            coalesce(attempt.tokens_in, 0) as tokens_in, coalesce(attempt.tokens_out, 0) as tokens_out,
            coalesce(attempt.cost_usd, 0)::float as cost_usd, attempt.cooldown_until, attempt.worker
@@ -80,8 +81,10 @@ _ATTEMPTS = """
 """
 
 _OF_A_DOCUMENT = """
-    join run on run.id = attempt.run_id
-    where run.document_id = %(document)s
+    where attempt.id in (
+        select own.id from attempt own join run on run.id = own.run_id where run.document_id = %(document)s
+        union all select id from attempt where document_id = %(document)s
+    )
       and (cast(%(stage)s as text) is null or attempt.stage = %(stage)s)
     order by attempt.started_at, attempt.id
 """

@@ -34,6 +34,7 @@ __all__ = [
     "due_units",
     "make_parked_due",
     "make_timeless_due",
+    "make_waiting_due",
     "next_try",
     "note_closed",
     "note_open",
@@ -193,6 +194,14 @@ def make_parked_due(session: Session, stages: Sequence[Stage]) -> int:
     names = [stage.value for stage in stages]
     session.execute(delete(ChainWait).where(ChainWait.stage.in_(names)))
     return _make_due(session, Unit.stage.in_(names), or_(Unit.resume_at.is_(None), Unit.resume_at > func.now()))
+
+
+def make_waiting_due(session: Session, stages: Sequence[Stage]) -> int:
+    """A target of these stages has recovered before it was to be tried: let what waits for that time be looked at now.
+
+    What waits without a time waits for a person.
+    """
+    return _make_due(session, Unit.stage.in_([stage.value for stage in stages]), Unit.resume_at > func.now())
 
 
 def make_timeless_due(session: Session) -> int:

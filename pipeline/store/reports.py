@@ -308,7 +308,8 @@ _LIST = """
            document.created_at, run.started_at, run.finished_at,
            (select count(*) from chunk where chunk.run_id = run.id) as chunks,
            (select count(*) from attempt join run own on own.id = attempt.run_id
-            where own.document_id = document.id) as attempts,
+            where own.document_id = document.id)
+           + (select count(*) from attempt where attempt.document_id = document.id) as attempts,
            (select array_agg(distinct answered_by) from unit
             where unit.run_id = run.id and unit.state = 'done' and answered_by is not null) as models
     from (

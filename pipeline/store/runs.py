@@ -18,7 +18,7 @@ from pipeline.domain.errors import Failure
 from pipeline.domain.run import ACTIVE_RUN_STATES, RunState
 from pipeline.domain.unit import OPEN_UNIT_STATES, Stage, UnitState
 from pipeline.store.moves import in_state, move_runs, move_units, rows_changed
-from pipeline.store.schema import Attempt, Collection, Document, Run, Unit
+from pipeline.store.schema import Attempt, ChainWait, Collection, Document, Run, Unit
 
 __all__ = [
     "Asker",
@@ -188,12 +188,22 @@ def make_due(session: Session, run_ids: Sequence[int]) -> None:
 
 
 def give_up_parked(session: Session, give_up_after_s: float) -> list[int]:
-    """Fail the runs that have been parked for too long without progress; returns their ids."""
+    """Fail the runs that have been parked for too long without progress; returns their ids.
+
+    A run that is due while its chain takes calls stands in line, however long the line is, and is spared.
+    """
     too_old = func.now() - timedelta(seconds=give_up_after_s)
+    closed = select(ChainWait.stage).where(ChainWait.stage == Unit.stage, ChainWait.primary_only == Run.primary_only)
+    in_line = select(Unit.id).where(
+        Unit.run_id == Run.id,
+        Unit.state == UnitState.PARKED.value,
+        Unit.resume_at <= func.now(),
+        ~closed.exists(),
+    )
     ids = list(
         session.scalars(
             select(Run.id)
-            .where(Run.state == RunState.PARKED.value, Run.parked_since <= too_old)
+            .where(Run.state == RunState.PARKED.value, Run.parked_since <= too_old, ~in_line.exists())
             .with_for_update(skip_locked=True)
         )
     )
@@ -241,7 +251,10 @@ def cancel_active_runs(session: Session, condition: ColumnElement[bool], detail:
 
 
 def delete_superseded_runs(session: Session, keep: int, limit: int) -> int:
-    """Delete ended runs beyond the newest ``keep`` of their document, never the live one; returns how many."""
+    """Delete ended runs beyond the newest ``keep`` of their document, never the live one; returns how many.
+
+    Their attempts stay with the document for as long as attempts are kept.
+    """
     newer = aliased(Run)
     rank = (
         select(func.count())
@@ -263,6 +276,11 @@ def delete_superseded_runs(session: Session, keep: int, limit: int) -> int:
         )
     )
     if ids:
-        session.execute(delete(Attempt).where(Attempt.run_id.in_(ids)).execution_options(synchronize_session=False))
+        session.execute(
+            update(Attempt)
+            .where(Attempt.run_id == Run.id, Run.id.in_(ids))
+            .values(document_id=Run.document_id, former_run_id=Run.id, run_id=None)
+            .execution_options(synchronize_session=False)
+        )
         session.execute(delete(Run).where(Run.id.in_(ids)).execution_options(synchronize_session=False))
     return len(ids)

@@ -338,7 +338,8 @@ class Unit(Base):
 class Attempt(Base):
     """One call to one target, never overwritten; ``exhausted`` rows end a call without an answer.
 
-    It has no foreign key to unit: history outlives what retention deletes, and begins are written in bulk.
+    It has no foreign key to unit: history outlives what retention deletes, and begins are written in bulk. Where that
+    has deleted its run, ``document_id`` and ``former_run_id`` say whose it was.
     """
 
     __tablename__ = "attempt"
@@ -346,11 +347,14 @@ class Attempt(Base):
         CheckConstraint(_one_of("outcome", Outcome), name="outcome"),
         Index(None, "run_id", "id"),
         Index(None, "target", "started_at"),
+        Index(None, "document_id", postgresql_where=sql("document_id is not null")),
         Index("ix_attempt_open", "started_at", postgresql_where=sql("outcome = 'running'")),
     )
 
     id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
     run_id: Mapped[int | None] = mapped_column(ForeignKey("run.id", ondelete="CASCADE"))
+    document_id: Mapped[UUID | None] = mapped_column(ForeignKey("document.id", ondelete="CASCADE"))
+    former_run_id: Mapped[int | None] = mapped_column(BigInteger)
     unit_id: Mapped[int | None] = mapped_column(BigInteger)
     stage: Mapped[str | None]
     role: Mapped[str]

@@ -15,6 +15,7 @@ from sqlalchemy.exc import DBAPIError
 
 from pipeline.adapters.watch import ChainRoom
 from pipeline.domain.call import Outcome
+from pipeline.domain.errors import Draining
 from pipeline.domain.run import RunState
 from pipeline.domain.unit import Stage, UnitState
 from pipeline.reconcile import Reconciled, ReconcilePolicy, reconcile, take_back
@@ -130,6 +131,26 @@ def test_drains_in_the_middle_of_a_unit_leave_no_mark_however_many(harness: Harn
     assert harness.run(document.run).state == RunState.DONE
 
 
+def test_a_call_that_a_drain_keeps_from_beginning_leaves_its_unit_as_it_was(harness: Harness, note: Path) -> None:
+    (document,) = harness.enqueue(note)
+    for piece in harness.dispatch():
+        harness.ingest().run_slice(piece.run_id, piece.stage, piece.ordinals)
+    answer = harness.formatter.chat
+
+    async def refuse(*_: object) -> None:
+        raise Draining("vlm_formatter")
+
+    harness.formatter.chat = refuse  # type: ignore[method-assign, assignment]
+    (piece,) = harness.dispatch()
+    report = harness.ingest().run_slice(piece.run_id, piece.stage, piece.ordinals)
+    (unit,) = harness.units(document.run, Stage.FORMAT)
+    assert (unit.state, unit.lost_leases, unit.dispatched_at, unit.calls) == (UnitState.PENDING, 0, None, 0)
+    assert report.made_work
+    harness.formatter.chat = answer  # type: ignore[method-assign]
+    harness.drive()
+    assert harness.run(document.run).state == RunState.DONE
+
+
 def test_a_cancelled_run_drops_the_answer_that_comes_after(harness: Harness, run_id: int) -> None:
     (unit,) = claim(harness, run_id, Stage.PARSE, [0])
     with harness.sessions.begin() as session:
@@ -234,6 +255,7 @@ def test_a_run_that_was_parked_for_too_long_is_given_up(harness: Harness, note: 
     harness.drive()
     with harness.sessions.begin() as session:
         session.execute(update(Run).values(parked_since=text("now() - interval '2 days'")))
+    harness.watch.rooms[Stage.FORMAT] = ChainRoom(0, 4e9)
     done = pass_once(harness)
     assert done.gave_up == [document.run]
     run = harness.run(document.run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from uuid import UUID
 
@@ -68,7 +69,7 @@ class Ledger:
                         lease_expires_at=seconds_from_now(-1) if unit is UnitState.LEASED else None,
                         leased_by="w" if unit is UnitState.LEASED else None,
                         leased_at=func.now() if unit is UnitState.LEASED else None,
-                        resume_at=func.now() if unit is UnitState.PARKED else None,
+                        resume_at=func.now() + timedelta(hours=1) if unit is UnitState.PARKED else None,
                         finished_at=func.now() if not UNIT_MOVES[unit] else None,
                         failure_kind="old" if unit is UnitState.FAILED else None,
                         output={"markdown": "old"} if unit is UnitState.DONE else None,

@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 
 import pytest
 from PIL import Image, ImageDraw
-from sqlalchemy import Engine, func, select, text
+from sqlalchemy import Engine, func, select, text, update
 
 from pipeline.adapters.watch import ChainRoom
 from pipeline.dispatch import DispatchPolicy, dispatch
@@ -23,7 +23,7 @@ from pipeline.reconcile import ReconcilePolicy, reconcile, wake_parked_runs
 from pipeline.requeue import Wanted, requeue
 from pipeline.status import status
 from pipeline.store.file_blobs import FileBlobs
-from pipeline.store.parked import make_parked_due, make_timeless_due
+from pipeline.store.parked import make_parked_due, make_timeless_due, make_waiting_due
 from pipeline.store.progress import read_progress
 from pipeline.store.reader import Reads
 from pipeline.store.schema import Attempt, ChainWait, Run, Unit
@@ -200,7 +200,7 @@ def test_a_thousand_parked_runs_come_back_by_the_ramp(outage: Outage, tmp_path: 
                 if report.made_work:
                     dispatcher.wake(piece.stage if report.counts["done"] and piece.stage in MODEL_STAGES else None)
 
-    dispatcher = Dispatcher(dispatch_now, wake_stage)
+    dispatcher = Dispatcher(dispatch_now, wake_stage, lambda _: None)
     with sessions.begin() as session:
         # Of the stages that follow, nothing is handed out.
         session.execute(text("delete from worker"))
@@ -230,6 +230,45 @@ def test_what_waits_without_a_time_goes_on_when_somebody_acts(seed: Seed, sessio
     with sessions.begin() as session:
         assert make_timeless_due(session) == 3
     assert sorted(wake_parked_runs(sessions, watch, MODEL_STAGES, 1000)) == sorted(run_ids)
+
+
+def test_a_target_that_recovers_early_is_waited_for_no_longer(seed: Seed, sessions: Sessions, engine: Engine) -> None:
+    """A unit that met a probe waits for the probe's end, half a minute; that may succeed at once."""
+    early = _park_many(seed, sessions, 2, Stage.FORMAT, pages=1, due_in_s=30)
+    timeless = _park_many(seed, sessions, 1, Stage.FORMAT, pages=1)
+    elsewhere = _park_many(seed, sessions, 1, Stage.RETRIEVE, pages=1, due_in_s=30)
+    with sessions.begin() as session:
+        session.execute(update(Unit).where(Unit.run_id.in_(timeless)).values(resume_at=None))
+    watch = ScriptedWatch()
+    assert wake_parked_runs(sessions, watch, MODEL_STAGES, 1000) == []
+    with Writes(engine) as writes, sessions.begin() as session:
+        assert make_waiting_due(session, [Stage.FORMAT]) == len(early)
+        assert make_waiting_due(session, [Stage.FORMAT]) == 0, "what is due is not written again"
+    assert writes.rows == {"unit": 2, "run": 2}
+    assert sorted(wake_parked_runs(sessions, watch, MODEL_STAGES, 1000)) == early
+    with sessions() as session:
+        assert {session.get_one(Run, run).state for run in (*timeless, *elsewhere)} == {RunState.PARKED}
+
+
+def test_who_stands_in_line_for_a_chain_that_takes_calls_is_not_given_up(
+    seed: Seed, sessions: Sessions, blobs: FileBlobs
+) -> None:
+    in_line, first = (
+        _park_many(seed, sessions, 3, Stage.FORMAT, pages=1),
+        _park_many(seed, sessions, 1, Stage.DESCRIBE, pages=1),
+    )
+    later = _park_many(seed, sessions, 1, Stage.FORMAT, pages=1, due_in_s=HOUR_S)
+    with sessions.begin() as session:
+        session.execute(update(Run).values(parked_since=func.now() - text("interval '2 days'")))
+    watch = ScriptedWatch({Stage.FORMAT: ChainRoom(1), Stage.DESCRIBE: ChainRoom(0, 4e9)})
+    done = reconcile(sessions, blobs, watch, ReconcilePolicy())
+    assert done is not None
+    assert len(done.resumed) == 1, "the canary"
+    assert sorted(done.gave_up) == sorted([*first, *later])
+    watch.rooms[Stage.FORMAT] = ChainRoom(0, 4e9)
+    done = reconcile(sessions, blobs, watch, ReconcilePolicy())
+    assert done is not None
+    assert set(done.gave_up) < set(in_line), "what waits for a closed chain"
 
 
 def test_a_reset_writes_only_what_is_not_due_yet(seed: Seed, sessions: Sessions, engine: Engine) -> None:
@@ -271,9 +310,11 @@ def test_exhausted_at_the_last_stage_and_requeued_asks_the_embedder_alone(harnes
     # Given up at last, and requeued: a new run.
     with harness.sessions.begin() as session:
         session.execute(text("update run set parked_since = now() - interval '2 days'"))
+    harness.watch.rooms[Stage.EMBED] = ChainRoom(0, 4e9)
     done = reconcile(harness.sessions, harness.blobs, harness.watch, ReconcilePolicy())
     assert done is not None
     assert done.gave_up == [document.run]
+    harness.watch.rooms.clear()
     harness.embedder.always = None
     result = requeue(
         harness.sessions, Wanted(failed=True), recipe_of=lambda _: harness.recipe(), documents=[str(document.id)]

@@ -180,6 +180,7 @@ class World:
     sink: MemorySink = field(default_factory=MemorySink)
     observer: MemoryObserver = field(default_factory=MemoryObserver)
     spread: float = 0.5
+    draining: Callable[[], bool] = lambda: False
     registry: CooldownRegistry = field(init=False)
     caller: Caller = field(init=False)
 
@@ -190,7 +191,13 @@ class World:
     def use(self, registry: CooldownRegistry, sink: AttemptSink | None = None) -> None:
         self.registry = registry
         self.caller = Caller(
-            registry, self.upstream, sink or self.sink, self.observer, LoopTime(), rng=lambda: self.spread
+            registry,
+            self.upstream,
+            sink or self.sink,
+            self.observer,
+            LoopTime(),
+            rng=lambda: self.spread,
+            draining=lambda: self.draining(),
         )
 
     async def in_flight(self, *targets: Target) -> int:

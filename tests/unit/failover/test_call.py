@@ -14,6 +14,7 @@ from pipeline.domain.call import Outcome, SkipReason, Usage
 from pipeline.domain.errors import (
     ChainExhausted,
     DeadlineExceeded,
+    Draining,
     PartialStreamError,
     PermitWaitExceeded,
 )
@@ -516,6 +517,35 @@ async def test_a_local_target_is_always_within_budget() -> None:
     ocr = Target("ocr@host", "ocr", "local/ocr")
     answer = await world.caller.chat(Chain("vlm", (ocr,)), chat_request(), replace(CONTEXT, within_budget=False))
     assert answer.target == "ocr@host"
+
+
+@virtual
+async def test_a_process_that_drains_begins_no_try() -> None:
+    world = World()
+    world.upstream.scripts["a"] = [*DOWN]
+    world.draining = lambda: bool(world.upstream.called)
+    with pytest.raises(Draining):
+        await ask(world)
+    assert world.upstream.called == ["a"], "it was awaited, and the next target is for somebody else to ask"
+    assert [record.outcome for record in world.sink.ends.values()] == [Outcome.FAILED]
+    assert world.sink.exhaustions == [], "nothing ran dry"
+
+
+@virtual
+async def test_who_waits_for_a_permit_when_the_process_drains_waits_no_longer() -> None:
+    world = World()
+    full = target("a", max_parallel=1)
+    await use_up(world, full, 1)
+    waiting = asyncio.create_task(ask(world, Chain("vlm", (full,))))
+    await asyncio.sleep(2)
+    assert not waiting.done()
+    world.draining = lambda: True
+    began = now()
+    with pytest.raises(Draining):
+        await waiting
+    assert now() - began <= 1, "a waiter asks again within a second"
+    assert world.upstream.called == []
+    assert await world.in_flight(full) == 1, "no permit was taken"
 
 
 @pytest.mark.behaviour(29)

@@ -18,7 +18,7 @@ class _Passes:
 
 def test_many_wakes_are_few_passes_and_none_is_missed() -> None:
     passes = _Passes()
-    dispatcher = Dispatcher(passes, lambda _: None)
+    dispatcher = Dispatcher(passes, lambda _: None, lambda _: None)
     with dispatcher.running():
         for _ in range(1000):
             dispatcher.wake()
@@ -27,7 +27,7 @@ def test_many_wakes_are_few_passes_and_none_is_missed() -> None:
 
 def test_the_last_wake_is_served_before_the_end() -> None:
     passes = _Passes()
-    dispatcher = Dispatcher(passes, lambda _: None)
+    dispatcher = Dispatcher(passes, lambda _: None, lambda _: None)
     with dispatcher.running():
         pass
     assert passes.count == 1
@@ -40,7 +40,7 @@ def test_what_is_parked_for_a_stage_that_answered_is_woken_before_the_dispatch()
         seen.append("dispatch")
         return 0
 
-    dispatcher = Dispatcher(dispatch, lambda stage: seen.append(stage.value))
+    dispatcher = Dispatcher(dispatch, lambda stage: seen.append(stage.value), lambda _: None)
     dispatcher.wake(Stage.FORMAT)
     dispatcher.wake(Stage.FORMAT)
     dispatcher.wake()
@@ -48,6 +48,26 @@ def test_what_is_parked_for_a_stage_that_answered_is_woken_before_the_dispatch()
         pass
     assert seen[:2] == ["format", "dispatch"]
     assert seen.count("format") == 1
+
+
+def test_what_waits_for_a_recovered_target_is_made_due_before_it_is_woken_and_dispatched() -> None:
+    seen: list[str] = []
+
+    def dispatch() -> int:
+        seen.append("dispatch")
+        return 0
+
+    dispatcher = Dispatcher(
+        dispatch,
+        lambda stage: seen.append(f"wake {stage.value}"),
+        lambda stages: seen.append(f"due {sorted(str(stage) for stage in stages)}"),
+    )
+    dispatcher.recovered([Stage.FORMAT, Stage.RETRIEVE])
+    dispatcher.wake(Stage.FORMAT)
+    with dispatcher.running():
+        pass
+    assert seen[:4] == ["due ['format', 'retrieve']", "wake format", "wake retrieve", "dispatch"]
+    assert sum(one.startswith("due") for one in seen) == 1
 
 
 def test_a_pass_that_fails_leaves_the_next_one_to_work() -> None:
@@ -60,7 +80,7 @@ def test_a_pass_that_fails_leaves_the_next_one_to_work() -> None:
         worked.set()
         return 0
 
-    dispatcher = Dispatcher(dispatch, lambda _: None)
+    dispatcher = Dispatcher(dispatch, lambda _: None, lambda _: None)
     with dispatcher.running():
         while not worked.is_set():
             dispatcher.wake()

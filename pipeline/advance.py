@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipeline.domain.digest import text_digest
-from pipeline.domain.document import Chunk, ParsedPage, TextFormat, TextQuality, usable_text
+from pipeline.domain.document import Chunk, ParsedPage, TextFormat, TextQuality, says_something, usable_text
 from pipeline.domain.errors import Failure
 from pipeline.domain.run import RunState
 from pipeline.domain.unit import OPEN_UNIT_STATES, Stage, UnitState, When
@@ -127,7 +127,8 @@ def _make_format(session: Session, run: Run, pages: Sequence[Page], descriptions
     units = []
     for page in pages:
         description, text = format_source(page, descriptions.get(page.number))
-        if page.state != "ok" or page.blank or not (description or text.strip()):
+        # Of a lone dash or a rule there is nothing to format, and nothing to search.
+        if page.state != "ok" or page.blank or not says_something(f"{description or ''}{text}"):
             continue
         if when is When.AUTO and page.text_format == TextFormat.MARKDOWN and not description:
             continue

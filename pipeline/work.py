@@ -28,7 +28,15 @@ from pipeline.advance import (
 )
 from pipeline.documents import sandbox
 from pipeline.domain.call import Answer, TryRecord
-from pipeline.domain.document import Chunk, Cues, Limits, ParsedDocument, TextFormat, TextQuality
+from pipeline.domain.document import (
+    Chunk,
+    Cues,
+    Limits,
+    ParsedDocument,
+    TextFormat,
+    TextQuality,
+    says_something,
+)
 from pipeline.domain.errors import RejectedInput, ResultGone
 from pipeline.domain.space import Space
 from pipeline.domain.unit import Stage
@@ -308,7 +316,7 @@ class _Chunk:
 
     def load(self, session: Session, run: Run, units: Sequence[Claimed]) -> list[Job]:
         title = session.get_one(Document, run.document_id).title
-        pages = [(text.number, text.text) for text in page_texts(session, run.id) if text.text.strip()]
+        pages = [(text.number, text.text) for text in page_texts(session, run.id) if says_something(text.text)]
         stage = run.recipe["stages"][Stage.CHUNK.value]
 
         def work() -> list[Done]:

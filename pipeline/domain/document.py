@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -18,9 +19,12 @@ __all__ = [
     "ParsedPage",
     "TextFormat",
     "TextQuality",
+    "says_something",
     "usable_text",
 ]
 
+_SIGNS = "\u2600"
+"""Below are arrows, boxes and rules; from here on weather, chess and faces."""
 MEMBER_MARK = "!/"
 """Stands in a source uri between an archive or a mail and what came out of it."""
 
@@ -58,6 +62,11 @@ def usable_text(text_layer: str, quality: str, description: str | None) -> str:
     if quality == TextQuality.PARTIAL and 2 * _letters(description or "") < _letters(text_layer):
         return text_layer
     return ""
+
+
+def says_something(text: str) -> bool:
+    """Whether there is anything to read: a letter, a digit, or a sign that is one by itself (an emoji, a star)."""
+    return any(ch.isalnum() or (ch >= _SIGNS and unicodedata.category(ch) == "So") for ch in text)
 
 
 def _letters(text: str) -> int:

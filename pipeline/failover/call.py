@@ -17,7 +17,7 @@ from pipeline.failover.kinds import STANDARD_RULES, FailureKind
 from pipeline.failover.records import AttemptSink, CallContext, Observer
 from pipeline.failover.registry import CooldownRegistry
 from pipeline.failover.stream import Gathering, accept, collect, relay
-from pipeline.failover.target import Chain
+from pipeline.failover.target import Chain, Target
 from pipeline.failover.upstream import ChatRequest, Delta, EmbedRequest, Reply, Upstream, Vectors
 from pipeline.failover.walk import Clock, Means, Trial, Walk
 
@@ -87,18 +87,19 @@ class Caller:
         """
 
         async def act(trial: Trial) -> Reply:
+            may_repeat = _may_repeat(trial.target, request)
             if request.stream:
-                trial.gathering = Gathering(chain.policy.max_output_bytes)
+                trial.gathering = Gathering(chain.policy.max_output_bytes, may_repeat=may_repeat)
                 reply = await collect(
                     self._upstream.stream(trial.target, request),
-                    walk.stream_limits(trial),
+                    walk.stream_limits(trial, may_repeat=may_repeat),
                     trial.gathering,
                     partial(walk.first_content, trial),
                 )
             else:
                 reply = await walk.timed(trial, self._upstream.chat(trial.target, request))
                 trial.usage = reply.usage
-                accept(reply, chain.policy.max_output_bytes, chain.policy.allow_empty)
+                accept(reply, chain.policy.max_output_bytes, chain.policy.allow_empty, may_repeat)
             trial.usage = reply.usage
             return _checked(reply, check)
 
@@ -177,10 +178,12 @@ class AnswerStream:
         walk, policy = self._walk, self._walk.chain.policy
         while True:
             trial = await walk.next_trial()
-            trial.gathering = gathering = Gathering(policy.max_output_bytes)
+            may_repeat = _may_repeat(trial.target, self._request)
+            trial.gathering = gathering = Gathering(policy.max_output_bytes, may_repeat=may_repeat)
             try:
                 events = self._upstream.stream(trial.target, self._request)
-                deltas = relay(events, walk.stream_limits(trial), gathering, partial(walk.first_content, trial))
+                limits = walk.stream_limits(trial, may_repeat=may_repeat)
+                deltas = relay(events, limits, gathering, partial(walk.first_content, trial))
                 async with aclosing(deltas):
                     async for delta in deltas:
                         yield delta
@@ -194,6 +197,11 @@ class AnswerStream:
                 trial.usage = reply.usage
                 self.answer = await walk.succeed(trial, reply)
                 return
+
+
+def _may_repeat(target: Target, request: ChatRequest) -> bool:
+    # A local program that writes a line a hundred times has read it a hundred times.
+    return target.is_local or request.repetitive
 
 
 async def _answer(walk: Walk, act: Callable[[Trial], Awaitable[T]]) -> Answer[T]:

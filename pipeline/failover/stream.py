@@ -41,6 +41,7 @@ class StreamLimits:
         first_content_s: From now to the first content.
         first_content_kind: What the stream fails of when none has come by then.
         idle_s: From one content to the next.
+        may_repeat: Whether an answer may go round in circles: what it is made of does, or no model makes it.
     """
 
     first_content_s: float
@@ -48,6 +49,7 @@ class StreamLimits:
     idle_s: float
     max_output_bytes: int
     allow_empty: bool = False
+    may_repeat: bool = False
 
 
 HELD_UP_S = 2.0
@@ -202,6 +204,12 @@ class RepetitionGuard:
         return tail[period:] == tail[:-period]
 
 
+def repeats(text: str) -> bool:
+    """Whether a text has a stretch that an answer would be ended for."""
+    guard, piece = RepetitionGuard(), RepetitionGuard.CHECK_EVERY
+    return any(guard.feed(text[at : at + piece]) for at in range(0, len(text), piece))
+
+
 class Gathering:
     """What has come of an answer so far.
 
@@ -211,7 +219,7 @@ class Gathering:
         held_up: The stream failed while this process was stopped; see ``Watchdog``.
     """
 
-    def __init__(self, max_output_bytes: int) -> None:
+    def __init__(self, max_output_bytes: int, *, may_repeat: bool = False) -> None:
         self.pieces = 0
         self.events = 0
         self.held_up = False
@@ -221,7 +229,7 @@ class Gathering:
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._tools: dict[int, list[ToolCall]] = {}
-        self._guard = RepetitionGuard()
+        self._guard = None if may_repeat else RepetitionGuard()
         self._unguarded: list[str] = []
         self._unguarded_chars = 0
 
@@ -266,6 +274,8 @@ class Gathering:
         self._bytes += chars if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
         if self._bytes > self._max_output_bytes:
             raise _too_long(self._max_output_bytes)
+        if self._guard is None:
+            return
         # The guard looks once in so many characters; asking it for each token would cost as much as the token.
         self._unguarded.append(text)
         self._unguarded_chars += chars
@@ -277,7 +287,7 @@ class Gathering:
                 raise _repetition()
 
 
-def accept(reply: Reply, max_output_bytes: int, allow_empty: bool) -> None:
+def accept(reply: Reply, max_output_bytes: int, allow_empty: bool, may_repeat: bool) -> None:
     """The checks that every chat answer passes, streamed or not.
 
     Raises:
@@ -291,7 +301,7 @@ def accept(reply: Reply, max_output_bytes: int, allow_empty: bool) -> None:
         raise UpstreamFailure(FailureKind.INVALID_OUTPUT, "the answer was empty")
     if len(reply.text.encode("utf-8", "surrogatepass")) > max_output_bytes:
         raise _too_long(max_output_bytes)
-    if RepetitionGuard().feed(reply.text):
+    if not may_repeat and RepetitionGuard().feed(reply.text):
         raise _repetition()
 
 
@@ -323,7 +333,7 @@ async def collect(
         except UpstreamFailure as failure:
             gathering.held_up = watchdog.held_up
             raise _as_seen(failure, gathering) from None
-    accept(reply, limits.max_output_bytes, limits.allow_empty)
+    accept(reply, limits.max_output_bytes, limits.allow_empty, limits.may_repeat)
     return reply
 
 
@@ -360,7 +370,7 @@ async def relay(
         except UpstreamFailure as failure:
             gathering.held_up = watchdog.held_up
             raise _as_seen(failure, gathering) from None
-    accept(reply, limits.max_output_bytes, limits.allow_empty)
+    accept(reply, limits.max_output_bytes, limits.allow_empty, limits.may_repeat)
 
 
 def estimated_usage(gathering: Gathering, tokens_in: int, input_per_mtok: float, output_per_mtok: float) -> Usage:

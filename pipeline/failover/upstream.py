@@ -60,6 +60,7 @@ class ChatRequest:
         json_schema: When given, the answer is one JSON document that fits it (``response_format: json_schema``).
         stream: Ask for a stream; the core times first content and idleness then, and the whole call otherwise.
         input_digest: Tells one input from another without holding it.
+        repetitive: The material goes round in circles itself, so that an honest answer does, too.
     """
 
     stage: str
@@ -71,6 +72,7 @@ class ChatRequest:
     stream: bool = True
     input_digest: str = ""
     needs: Needs = field(default_factory=Needs)
+    repetitive: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -193,7 +193,7 @@ class Walk:
 
     # --- during a try ---
 
-    def stream_limits(self, trial: Trial) -> StreamLimits:
+    def stream_limits(self, trial: Trial, *, may_repeat: bool) -> StreamLimits:
         policy = self.chain.policy
         return StreamLimits(
             first_content_s=_still_useful(trial),
@@ -201,6 +201,7 @@ class Walk:
             idle_s=trial.target.times.idle_timeout_s,
             max_output_bytes=policy.max_output_bytes,
             allow_empty=policy.allow_empty,
+            may_repeat=may_repeat,
         )
 
     async def first_content(self, trial: Trial) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 
 from pipeline.domain.call import Answer
 from pipeline.domain.digest import digest_of, text_digest
+from pipeline.domain.document import says_something
 from pipeline.failover.records import CallContext
+from pipeline.failover.stream import repeats
 from pipeline.failover.target import Needs
 from pipeline.failover.upstream import ChatRequest, ImagePart, Message, Reply, TextPart
 from pipeline.stages.fidelity import lost_words, repeated
@@ -21,8 +22,6 @@ VERSION = 2
 
 _IMAGE_TOKENS = 2048
 """What a page of 1540 px costs on the hungrier vision models."""
-
-_LETTER = re.compile(r"[^\W_]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ def _gate(page: DescribeInput) -> ReplyCheck:
     """What a transcription must not be: empty, a refusal, a circle, or without most of what the page says."""
 
     def check(reply: Reply) -> str | None:
-        if not _LETTER.search(reply.text):
+        if not says_something(reply.text):
             return "the answer holds no letter and no digit"
         refused = refusal_in(reply.text, page.text)
         if refused:
@@ -87,6 +86,7 @@ async def describe(page: DescribeInput, vlm: ChatModel, context: CallContext) ->
             modalities=frozenset({"text", "image"}),
             tokens_in=estimate_tokens(prompt, anchor) + _IMAGE_TOKENS,
         ),
+        repetitive=repeats(page.text),
     )
     answer = await vlm.chat(request, context, _gate(page))
     text = answer.value.text.strip()

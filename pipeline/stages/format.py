@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from pipeline.domain.call import Answer
 from pipeline.domain.digest import digest_of, text_digest
-from pipeline.domain.document import TextFormat
+from pipeline.domain.document import TextFormat, says_something
 from pipeline.failover.records import CallContext
+from pipeline.failover.stream import repeats
 from pipeline.failover.target import Needs
 from pipeline.failover.upstream import ChatRequest, Message, Reply, TextPart
 from pipeline.stages.fidelity import lost_words, repeated
@@ -21,7 +22,6 @@ __all__ = ["VERSION", "FormatInput", "format_page"]
 VERSION = 2
 
 _FENCE = re.compile(r"\A```(?:markdown|md)?[ \t]*\n(.*)\n```\Z", re.DOTALL)
-_LETTER = re.compile(r"[^\W_]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ def _gate(source: str) -> ReplyCheck:
 
     def check(reply: Reply) -> str | None:
         markdown = _unfenced(reply.text)
-        if not _LETTER.search(markdown):
+        if not says_something(markdown):
             return "the answer holds no letter and no digit"
         refused = refusal_in(markdown, source)
         if refused:
@@ -83,6 +83,7 @@ async def format_page(page: FormatInput, llm: ChatModel, context: CallContext) -
         },
         input_digest=digest_of(text_digest(material)),
         needs=Needs(tokens_in=estimate_tokens(prompt, material), tokens_out=estimate_tokens(source)),
+        repetitive=repeats(source),
     )
     answer = await llm.chat(request, context, _gate(source))
     return Answer(

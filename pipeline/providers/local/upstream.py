@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any
 
 from pipeline.domain.call import Usage
+from pipeline.domain.document import says_something
 from pipeline.domain.errors import UpstreamFailure
 from pipeline.failover.kinds import FailureKind
 from pipeline.failover.target import Target
@@ -123,7 +124,8 @@ class LocalUpstream:
         read = str(answer["text"])
         if inputs.get("text_is_good"):
             read = completed(read, _text(inputs, "text"))
-        return read or NOTHING_TO_READ
+        # A dash or a rule that was taken for a letter is nothing to read either.
+        return read if says_something(read) else NOTHING_TO_READ
 
 
 def _unknown(model: str, known: list[str]) -> UpstreamFailure:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from PIL import Image
 from sqlalchemy import func, select
 
+from examples.make import Pdf
 from pipeline.domain.errors import DeadlineExceeded
 from pipeline.domain.run import RunState
 from pipeline.domain.unit import Stage, UnitState, When
@@ -179,3 +181,25 @@ def test_our_own_bug_fails_its_unit_and_is_told(harness: Harness, note: Path) ->
     run = harness.run(document.run)
     assert (run.state, run.failure_kind) == (RunState.FAILED, "internal")
     assert isinstance(harness.heard.inside[0], ZeroDivisionError)
+
+
+@pytest.mark.parametrize("text", ["---\n", "* * *\n\n* * *\n", "\u00a0\u200b\n\u3000\n"])
+def test_a_document_of_marks_alone_is_empty_and_costs_nothing(harness: Harness, tmp_path: Path, text: str) -> None:
+    path = tmp_path / "marks.txt"
+    path.write_text(text, encoding="utf-8")
+    (document,) = harness.enqueue(path)
+    harness.drive()
+    assert harness.run(document.run).state == RunState.EMPTY
+    assert harness.formatter.calls == harness.vlm.calls == []
+
+
+def test_a_page_with_nothing_but_a_dash_keeps_no_other_from_being_found(harness: Harness, tmp_path: Path) -> None:
+    pdf = Pdf("Three pages")
+    for words in ("The lock keeper rows over at noon.", "-", "The lamp is lit at dusk by hand."):
+        pdf.page(f"BT /F0 12 Tf 60 700 Td ({words}) Tj ET")
+    path = tmp_path / "dash.pdf"
+    path.write_bytes(pdf.write())
+    (document,) = harness.enqueue(path)
+    harness.drive()
+    assert harness.run(document.run).state == RunState.DONE
+    assert [unit.ordinal for unit in harness.units(document.run, Stage.FORMAT)] == [1, 3]

@@ -25,6 +25,7 @@ EXAMPLES: tuple[TidegateError, ...] = (
     errors.ChildDied("killed", "by signal 9"),
     errors.ResultGone("a page image was swept", "it is parsed again"),
     errors.ChainExhausted("vlm", TRIES, SKIPS, 1030.0, True),
+    errors.Draining("vlm"),
     errors.PermitWaitExceeded("vlm", "a@host", 60.0),
     errors.PartialStreamError("a@host", "partial_stream", "cut"),
     errors.DeadlineExceeded("vlm", 5.0, TRIES, SKIPS),

@@ -22,6 +22,7 @@ from pipeline.failover.call import rejecting_targets
 from pipeline.failover.kinds import PRESET_RULES, FailureKind
 from pipeline.failover.records import CallContext
 from pipeline.failover.registry import Admitted, BreakerState, Permit, Report, Verdict
+from pipeline.failover.stream import repeats
 from pipeline.failover.target import CallPolicy, Chain, CooldownPolicy, Needs, Price, Target, Times
 from pipeline.failover.upstream import Delta, EmbedRequest, Finish, Reply, ToolCall, Vectors
 from tests.unit.failover.fakes import CONTEXT, GOOD, World, chat_request, fail, target
@@ -1261,3 +1262,28 @@ async def test_every_error_of_a_call_survives_a_pickle_round_trip() -> None:
         assert type(again) is type(error)
         assert vars(again) == vars(error)
         assert str(again) == str(error)
+
+
+@virtual
+async def test_an_answer_may_repeat_what_repeats_itself_and_a_local_program_may_at_all() -> None:
+    line = "the gate was found shut and the lamp was lit\n"
+    world = World()
+    for name in ("a", "ocr"):
+        world.upstream.scripts[name] = [[*[line] * 500, Finish("stop")]]
+    alone = Chain("vlm_formatter", (A,))
+    with pytest.raises(ChainExhausted):
+        await ask(world, alone)
+    answer = await ask(World(upstream=world.upstream), alone, repetitive=True)
+    assert answer.value.text.count(line) == 500
+    local = Chain("vlm_formatter", (Target("ocr@host", "ocr", "local/ocr"),))
+    assert (await ask(world, local)).value.text.count(line) == 500
+    assert (await ask(world, local, stream=False)).value.text.count(line) == 500
+
+
+def test_a_text_repeats_itself_wherever_the_circle_is() -> None:
+    words = " ".join(f"word{n}" for n in range(2000))
+    circle = "checked, no findings\n" * 600
+    assert repeats(f"{words}\n{circle}{words}")
+    assert repeats("\n" * 9000)
+    assert not repeats(words)
+    assert not repeats("n/a\n" * 100)

@@ -186,7 +186,7 @@ def test_an_answer_that_is_not_streamed_meets_the_same_limits() -> None:
     for text, reason in (("x" * 100, "longer than"), ("0123456789abcdef\n" * 1000, "repeats itself")):
         limit = 50 if reason == "longer than" else 100_000
         with pytest.raises(UpstreamFailure, match=reason):
-            accept(Reply(text, "stop"), limit, allow_empty=False)
+            accept(Reply(text, "stop"), limit, allow_empty=False, may_repeat=False)
 
 
 @virtual

@@ -171,15 +171,20 @@ class _Facts:
         if self._standing.primary_only:
             lines.append("It was requeued with --degraded, so no fallback may answer.")
         until = self.document.resume_at
-        lines.append(
-            f"It goes on by itself; the next try is at {_clock(until)}."
-            if until
-            else "It waits without a time: until a target is enabled or reset, or the budget or configuration changes."
-        )
+        if until is None:
+            lines.append(
+                "It waits without a time: until a target is enabled or reset, or the budget or configuration is changed"
+                " and the stack restarted."
+            )
+        else:
+            by_itself = "Once a beat runs" if self._beat.trouble else "It goes on by itself"
+            lines.append(f"{by_itself}; the next try is at {_clock(until)}.")
         commands = [f"tidegate targets reset {link.name}" for link in self._chain if link.status.until is not None][:1]
         disabled = [link.name for link in self._chain if link.status.state is BreakerState.DISABLED]
         commands += [f"tidegate targets enable {name}" for name in disabled]
-        return lines, [*commands, f"tidegate requeue --document {self._ref} --parked"]
+        # Waking what no target may be paid for would park it again.
+        again = [] if self._over_budget() else [f"tidegate requeue --document {self._ref} --parked"]
+        return lines, [*commands, *again]
 
     def _done(self) -> tuple[list[str], list[str]]:
         lines, commands = [f"{self.document.path} is done and found by search."], []
@@ -237,7 +242,7 @@ class _Facts:
         """What the last failed calls said."""
         lines = []
         for failure in self.failures:
-            message = f": {failure.message[:_MESSAGE_CHARS]}" if failure.message else ""
+            message = f": {failure.message[:_MESSAGE_CHARS].rstrip('.')}" if failure.message else ""
             name = failure.preset or failure.target
             if failure.outcome == "lost":
                 when, unit = _clock(failure.started_at), f"{failure.stage} {failure.ordinal or ''}".strip()

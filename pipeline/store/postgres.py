@@ -36,7 +36,8 @@ UNAVAILABLE: dict[str | None, tuple[str, str]] = {
     "57P05": ("closed an idle session", "try again"),
     "25P03": ("ended a transaction that stood still", "try again"),
     "25006": ("is read-only", "point TIDEGATE_DATABASE_URL at the primary server"),
-    "42P01": ("has no Tidegate tables", "make them: tidegate db upgrade"),
+    "42P01": ("lacks tables that this version needs", "make them: tidegate db upgrade"),
+    "42703": ("lacks columns that this version needs", "make them: tidegate db upgrade"),
 }
 NOT_THE_SERVICE = frozenset({"27", "2F", "38", "39", "3B", "40", "54", "55", "57", "HV"})
 """Classes of operational errors that say nothing about the service: they pass as they are."""

@@ -242,7 +242,12 @@ def _budgets(container: Container) -> Finding:
     found = budget_standing(container.reads, container.budget_usd)
     used_up = [one.note for one in found if one.note]
     if used_up:
-        return Finding("budgets", "warning", "; ".join(used_up), "raise what it names, then:  tidegate up")
+        return Finding(
+            "budgets",
+            "warning",
+            "; ".join(used_up),
+            "raise what it names, then:  tidegate down && tidegate up --detach",
+        )
     spent = ", ".join(f"{one.collection} ${one.spent_usd:,.2f}" for one in found)
     return Finding("budgets", "ok", f"spent: {spent}" if spent else "nothing was spent yet")
 

@@ -83,6 +83,8 @@ def requeue(
     reused, todo = sum(run.reused_units for run in result.runs), sum(run.todo_units for run in result.runs)
     detail = f" ({_some(reused, 'unit')} reused, {todo:,} to do)" if result.runs else ""
     terminal.line((", ".join(part for part in said if part) or "nothing to requeue") + detail + ".")
+    if not result.runs and not result.refused:
+        terminal.note("What is done or was cancelled goes again by its name, or with --from-stage parse.")
     # Only where everything that was asked for was left alone did the command do nothing of its work.
     raise typer.Exit(1 if result.refused and not result.runs else 0)
 

@@ -221,8 +221,12 @@ def _say_ends(terminal: Terminal, result: EnqueueResult, waited: Waited) -> None
     match waited.ending:
         case Ending.PARKED:
             times = [run.resume_at for run in waited.progress.runs.values() if run.resume_at]
-            soonest = f"; the next try is at {clock(min(times))}" if times else ""
-            terminal.note(f"What is parked goes on by itself{soonest}. See why:  tidegate why DOC")
+            said = (
+                f"What is parked goes on by itself; the next try is at {clock(min(times))}."
+                if times
+                else "What is parked waits without a time: for a target, a budget or another configuration."
+            )
+            terminal.note(f"{said} See why:  tidegate why DOC")
         case Ending.NO_WORKER:
             terminal.note("No worker is running, so nothing moves; the documents wait.\nstart them:  tidegate up")
         case Ending.TIMEOUT:

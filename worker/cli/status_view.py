@@ -65,7 +65,8 @@ def picture(
         only_failed: Only what failed is listed, so that nothing can be said of the stages.
     """
     if not sum(status.counts.values()):
-        return Group(Text("no documents yet:  tidegate enqueue FILES"), *_notes(status))
+        said = f"nothing of batch {batch} was new" if batch else "no documents yet:  tidegate enqueue FILES"
+        return Group(Text(said), *_notes(status))
     head = _head(status, batch)
     if only_failed:
         none = [] if status.documents else [Text("nothing has failed.")]

@@ -39,8 +39,8 @@ def test_times_are_utc_and_json_is_read(either: Reads) -> None:
 
 
 def test_what_is_wrong_with_a_statement_is_no_missing_service(reads: Reads) -> None:
-    with reads() as reader, pytest.raises(psycopg.errors.UndefinedColumn):
-        reader.rows("select nothing_of_that_name from run")
+    with reads() as reader, pytest.raises(psycopg.errors.DivisionByZero):
+        reader.rows("select 1 / 0 as n")
 
 
 def test_a_connection_of_its_own_can_not_write(reads: Reads) -> None:

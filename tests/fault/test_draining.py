@@ -49,6 +49,26 @@ def test_a_worker_that_ends_finishes_what_answers_and_gives_back_the_rest(stack:
     _nobody_was_blamed(stack)
 
 
+def test_a_worker_that_ends_begins_no_call_for_who_waited_for_a_permit(make_stack: Callable[..., Stack]) -> None:
+    few = {"vision": {"max_parallel": 3}}
+    stack = make_stack(config={"unit": {"lease_s": _LEASE_S, "drain_s": 8}, "presets": few})
+    stack.enqueue(stack.papers.sheets(8))
+    stack.models.behave("vision", {"delay_s": 1.5})
+    worker, beat = stack.worker(ready=False), stack.beat(ready=False)
+    stack.wait_ready(worker, beat)
+    stack.wait_until(lambda: len(stack.models.calls("vision")) == 3)
+    worker.terminate()
+    assert worker.wait(_ENDS_S) == 0
+    assert len(stack.models.calls("vision")) == 3, "five more stood in line, and each would have been cut"
+    units = stack.rows("select state, count(*) from unit where stage = 'describe' group by 1")
+    assert {row.state: row.count for row in units} == {"done": 3, "pending": 5}
+    stack.again(worker)
+    stack.wait_ended(timeout_s=_LEASE_S - 5)
+    check(stack)
+    assert not paid_again(stack)
+    _nobody_was_blamed(stack)
+
+
 def test_a_worker_that_ends_does_not_wait_for_a_document_that_takes_for_ever_to_parse(stack: Stack) -> None:
     worker, beat = stack.worker(ready=False), stack.beat(ready=False)
     stack.wait_ready(worker, beat)

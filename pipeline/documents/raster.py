@@ -25,6 +25,8 @@ _JPEG_QUALITY = 85
 _SHORT_SIDE_SHARE = 0.4
 _MAX_OUTPUT_BYTES = 4 << 30
 _THUMB_PX = 480
+# Of a receipt or banner the long side may keep more, or its words would shrink to less than a speck.
+_THUMB_SHORT_PX = 240
 _BORDER_SHARE = 0.03
 _MARK_DEPTH = 28
 _NEAR_PX = 2
@@ -60,9 +62,10 @@ def is_blank(image: Image.Image) -> bool:
 
     It errs on the side of "something": a blank page that is taken for a full one costs a call, the reverse loses it.
     """
-    gray = image.convert("L")
-    gray.thumbnail((_THUMB_PX, _THUMB_PX), Image.Resampling.BOX)
-    border_x, border_y = int(gray.width * _BORDER_SHARE), int(gray.height * _BORDER_SHARE)
+    gray = _thumbnail(image.convert("L"))
+    # The shadow of a lid is no wider along a strip's length than across it.
+    border_x = int(min(gray.width, 2 * gray.height) * _BORDER_SHARE)
+    border_y = int(min(gray.height, 2 * gray.width) * _BORDER_SHARE)
     if gray.width > 2 * border_x + 8 and gray.height > 2 * border_y + 8:
         gray = gray.crop((border_x, border_y, gray.width - border_x, gray.height - border_y))
     if _is_written_on(gray):
@@ -71,6 +74,15 @@ def is_blank(image: Image.Image) -> bool:
     ground = gray.filter(ImageFilter.MedianFilter(9))
     is_light = sum(ground.histogram()[:64]) < 0.5 * gray.width * gray.height
     return is_light and not _has_areas(ground) and not _has_strokes(ImageChops.difference(gray, ground))
+
+
+def _thumbnail(gray: Image.Image) -> Image.Image:
+    long, short = max(gray.size), min(gray.size)
+    scale = max(_THUMB_PX / long, _THUMB_SHORT_PX / short)
+    if scale >= 1:
+        return gray
+    size = max(1, round(gray.width * scale)), max(1, round(gray.height * scale))
+    return gray.resize(size, Image.Resampling.BOX)
 
 
 def _has_strokes(marks: Image.Image) -> bool:
@@ -98,7 +110,8 @@ def _has_areas(ground: Image.Image) -> bool:
     total = sum(histogram)
     level = _percentile(histogram, total * 0.5)
     far = sum(histogram[: max(0, level - 40)]) + sum(histogram[min(256, level + 40) :])
-    return far > 0.004 * total
+    # On a strip a mark is as large as on a page, though a smaller share.
+    return far > 0.004 * min(total, _THUMB_PX * _THUMB_PX)
 
 
 def _percentile(histogram: list[int], count: float) -> int:

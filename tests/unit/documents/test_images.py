@@ -127,6 +127,22 @@ def test_a_photo_and_a_dark_page_are_not_blank() -> None:
     assert not is_blank(photo)
 
 
+@pytest.mark.parametrize("size", [(700, 12_000), (12_000, 700), (372, 6375)])
+def test_a_strip_with_words_at_its_ends_is_not_blank(size: tuple[int, int]) -> None:
+    strip = Image.new("L", size, 255)
+    assert is_blank(strip)
+    for at in ((40, 60), (size[0] - 200, size[1] - 90)):
+        written = strip.copy()
+        ImageDraw.Draw(written).text(at, "TIDE", font=ImageFont.load_default(30), fill=0)
+        assert not is_blank(written)
+
+
+def test_a_pale_box_on_a_strip_is_not_blank() -> None:
+    strip = Image.new("L", (700, 12_000), 255)
+    strip.paste(150, (200, 5000, 320, 5120))
+    assert not is_blank(strip)
+
+
 def test_an_image_is_fitted_by_its_long_side_its_pixels_and_its_shape() -> None:
     assert fit(595, 842, long_side_px=1540, max_pixels=40_000_000) == pytest.approx(1540 / 842)
     assert fit(8400, 8400, long_side_px=1540, max_pixels=1_000_000) == pytest.approx(1000 / 8400)

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont
 
 from examples.make import pumps_html, rota_docx
-from pipeline.documents import media
+from pipeline.documents import media, odt
 from pipeline.documents.docx import keep_text
 from pipeline.documents.job import Opened
 from pipeline.documents.markup import closed_html, read_html
@@ -244,6 +244,53 @@ def test_a_mail_of_html_only_is_converted(make_job: MakeJob) -> None:
 def test_rtf(make_job: MakeJob) -> None:
     _, (only,) = parsed(make_job, rb"{\rtf1\ansi\ansicpg1252 Hello \b bold\b0  caf\'e9\par Second\par}", media.RTF)
     assert only.text == "Hello **bold** café\n\nSecond"
+
+
+def ods(*rows: str) -> bytes:
+    """The least that is a spreadsheet: rows as they stand in its XML."""
+    spaces = " ".join(
+        f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"' for name in ("office", "text", "table")
+    )
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.writestr("mimetype", media.ODS)
+        archive.writestr(
+            "META-INF/manifest.xml",
+            '<m:manifest xmlns:m="urn:oasis:names:tc:opendocument:xmlns:manifest:1.0"><m:file-entry m:full-path="/" '
+            f'm:media-type="{media.ODS}"/></m:manifest>',
+        )
+        archive.writestr(
+            "content.xml",
+            f"<office:document-content {spaces}><office:body><office:spreadsheet><table:table table:name='Sluices'>"
+            f"{''.join(rows)}</table:table></office:spreadsheet></office:body></office:document-content>",
+        )
+    return out.getvalue()
+
+
+def ods_row(*words: str, times: int = 1) -> str:
+    cells = "".join(
+        f'<table:table-cell office:value-type="string"><text:p>{word}</text:p></table:table-cell>'
+        if word
+        else '<table:table-cell table:number-columns-repeated="3"/>'
+        for word in words
+    )
+    return f'<table:table-row table:number-rows-repeated="{times}">{cells}</table:table-row>'
+
+
+def test_a_long_gap_between_the_rows_of_a_sheet_costs_no_cell(make_job: MakeJob) -> None:
+    content = ods(ods_row("top", "gate"), ods_row("", times=1_000_000), ods_row("bottom"), ods_row("twice", times=2))
+    _, (only,) = parsed(make_job, content, media.ODS)
+    rows = [line for line in only.text.split("\n") if line.startswith("|") and "---" not in line]
+    assert [row.strip("| ") for row in rows] == ["top | gate", "", "bottom", "twice", "twice"]
+
+
+@pytest.mark.parametrize(
+    "repeated", [' table:number-rows-repeated="2"', " ", "<table:table-row>", "<table:table-cell/>", "a "]
+)
+def test_rows_that_never_end_take_no_time(repeated: str) -> None:
+    began = time.perf_counter()
+    odt.keep_text(ods("<table:table-row " + repeated * 50_000))
+    assert time.perf_counter() - began < 2
 
 
 def test_locked_damaged_and_empty_files(make_job: MakeJob) -> None:

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import base64
 import re
+from collections import Counter
 from email import message_from_bytes, policy
 from email.message import EmailMessage, MIMEPart
+from html import escape
 
 from pipeline.documents.attachments import AnyMessage, attachments, inline_images
 from pipeline.documents.encodings import decode
+from pipeline.documents.markup import html_text
 from pipeline.domain.errors import RejectedInput
 from pipeline.domain.text import safe_text
 
 __all__ = ["read_mail"]
 
 _SHOWN = ("Subject", "From", "To", "Cc", "Date")
+_ADDRESS = re.compile(r"\bhttps?://\S+|\bwww\.\S+", re.IGNORECASE)
+# Chinese and Japanese have no space between words: there a character counts as one, wherever a line is broken.
+_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+")
+# A plain part that stands for the HTML has nearly all of its words; a stub or a first paragraph has few.
+_SHARE_UNSAID = 1 / 3
 
 
 def read_mail(data: bytes) -> tuple[str | None, str, str, bool]:
@@ -22,7 +30,7 @@ def read_mail(data: bytes) -> tuple[str | None, str, str, bool]:
 
     Returns:
         The subject, the headers as Markdown, the body, and whether that body is HTML. The HTML is preferred where it
-        shows pictures that the mail carries; they are in it as ``data:`` addresses.
+        shows pictures that the mail carries, which are in it as ``data:`` addresses, and where it says far more.
 
     Raises:
         RejectedInput: ``corrupt``.
@@ -34,14 +42,52 @@ def read_mail(data: bytes) -> tuple[str | None, str, str, bool]:
         if files:
             head += "\n" + _header("Attachments", ", ".join(files))
         pictures = inline_images(message)
-        part = message.get_body(preferencelist=("html", "plain") if pictures else ("plain", "html"))
+        part = _best(message, has_pictures=bool(pictures))
         is_html = part is not None and part.get_content_subtype() == "html"
         body = _text(part) if part is not None else ""
-        body = _with_pictures(body, pictures) if is_html else "\n\n".join([body, *_further_texts(message, part)])
+        further = _further_texts(message, part)
+        if is_html:
+            body = "".join([_with_pictures(body, pictures), *(f"<pre>{escape(text)}</pre>" for text in further)])
+        else:
+            body = "\n\n".join([body, *further])
         subject = _value(message, "Subject")
     except (LookupError, ValueError, AttributeError, TypeError, RecursionError) as exc:
         raise RejectedInput("corrupt", f"not a readable message: {exc}") from exc
     return subject or None, safe_text(head), safe_text(body), is_html
+
+
+def _best(message: EmailMessage, *, has_pictures: bool) -> MIMEPart | None:
+    if has_pictures:
+        return message.get_body(preferencelist=("html", "plain"))
+    plain = message.get_body(preferencelist=("plain",))
+    if plain is None:
+        return message.get_body(preferencelist=("html",))
+    html = _alternative(message, plain)
+    return html if html is not None and _says_more(html, plain) else plain
+
+
+def _alternative(message: EmailMessage, plain: MIMEPart) -> MIMEPart | None:
+    """The HTML that says the same as a plain part; what merely follows it is no substitute."""
+    for part in message.walk():
+        if part.get_content_type() == "multipart/alternative" and any(one is plain for one in part.walk()):
+            return part.get_body(preferencelist=("html",))
+    return None
+
+
+def _says_more(html: MIMEPart, plain: MIMEPart) -> bool:
+    """Tell whether HTML has clearly more words than the plain part beside it: more, and a third of them not in that.
+
+    A mailer may write a stub as the plain part ("Your client does not show HTML"), or a beginning. The number alone
+    does not tell: a stub may be long, and the HTML of an honest pair has a few words more, for its buttons.
+    """
+    shown, said = _words(html_text(_text(html).encode("utf-8"))), _words(_text(plain))
+    unsaid = shown - said
+    return shown.total() > said.total() and unsaid.total() > _SHARE_UNSAID * shown.total()
+
+
+def _words(text: str) -> Counter[str]:
+    # The plain part spells out the addresses behind links, which are no words of it.
+    return Counter(_WORD.findall(_ADDRESS.sub(" ", text).casefold()))
 
 
 def _further_texts(message: EmailMessage, body: MIMEPart | None) -> list[str]:

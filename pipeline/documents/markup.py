@@ -15,7 +15,7 @@ from pipeline.documents.limits import check_markup
 from pipeline.domain.errors import RejectedInput
 from pipeline.domain.text import safe_text
 
-__all__ = ["closed_html", "read_html", "read_xml"]
+__all__ = ["closed_html", "html_text", "read_html", "read_xml"]
 
 # What isn't shown. Titles and metadata too: the converter would write them as a heading over the text.
 _UNSEEN = re.compile(r"<!--|<(?:script|style|title|noscript|template|meta|link|base)\b", re.IGNORECASE)
@@ -66,6 +66,12 @@ def read_html(data: bytes) -> tuple[str | None, str]:
     seen, titles = _seen(page)
     title = _SPACE.sub(" ", unescape(titles[0])).strip()[:_MAX_TITLE_CHARS] if titles else ""
     return title or None, seen
+
+
+def html_text(data: bytes) -> str:
+    """The words that an HTML page shows, without any order of tables and lists: enough to compare it by."""
+    _, page = read_html(data)
+    return unescape(_TAG.sub(lambda tag: "" if _IN_LINE.fullmatch(tag[2].lower()) else " ", page))
 
 
 def _seen(page: str) -> tuple[str, list[str]]:

@@ -122,6 +122,49 @@ def test_text_that_follows_an_attachment_stays_in_the_body() -> None:
     assert list(files(mail)) == ["p.png"]
 
 
+INVOICE = "<p>Invoice 4711 for the lantern gate, <b>due Fri</b>day</p><table><tr><td>EUR 930</td></tr></table>"
+LETTER = "The gate opens at six. Bring the long ladder and both lamps. Ask Maud for the key."
+
+
+@pytest.mark.parametrize(
+    ("plain", "html", "is_html"),
+    [
+        ("Your client does not show HTML.", INVOICE, True),
+        ("Read it here: https://mail.example/a-b-c/d-e-f/g-h-i?j=k&l=m&n=o", INVOICE, True),
+        (LETTER[:22], f"<p>{LETTER}</p>", True),
+        (LETTER, f"<style>p {{ a: b }}</style><h1>The gate</h1><p>{LETTER}</p><a>Unsubscribe</a>", False),
+        ("A stub, and one that goes on and on about what a mail reader should be able to show", INVOICE, False),
+        (
+            "閘門は六時に\n開きます。鍵は\n事務所です。",
+            "<p>閘門は六時に開きます。鍵は事務所です。</p><p>以上</p>",
+            False,
+        ),
+    ],
+)
+def test_the_html_is_the_body_where_it_says_clearly_more_than_the_plain_text(
+    plain: str, html: str, is_html: bool
+) -> None:
+    mail = a_mail(plain)
+    mail.add_alternative(html, subtype="html")
+    mail.add_attachment(b"x", maintype="application", subtype="pdf", filename="plan.pdf")
+    mail.attach(a_part("A footer, 1 < 2."))
+    _, _, body, found = read_mail(bytes(mail))
+    assert found is is_html
+    assert ("<pre>A footer, 1 &lt; 2.</pre>" if is_html else "A footer, 1 < 2.") in body
+    assert (html if is_html else plain) in body
+
+
+def test_html_that_follows_the_plain_text_takes_no_place_of_it() -> None:
+    mail = a_mail("Short.")
+    mail.make_mixed()
+    footer = EmailMessage()
+    footer.set_content(INVOICE, subtype="html")
+    mail.attach(footer)
+    _, _, body, is_html = read_mail(bytes(mail))
+    assert not is_html
+    assert body.strip() == "Short."
+
+
 def a_part(text: str) -> EmailMessage:
     part = EmailMessage()
     part.set_content(text)

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import kreuzberg
 
-from pipeline.documents import docx, media, odt
+from pipeline.documents import docx, epub, media, odt
 from pipeline.documents.job import Event, Job
 from pipeline.documents.limits import check_archive, check_markup
 from pipeline.documents.mail import read_mail
@@ -129,7 +129,8 @@ def _odt(job: Job) -> Extracted:
 
 def _epub(job: Job) -> Extracted:
     """A book's chapters are pages of XHTML, and go through the same converter as those."""
-    return _convert(rewritten(job.path.read_bytes(), _CHAPTERS, _chapter), media.EPUB, job)
+    with_chapters = rewritten(job.path.read_bytes(), _CHAPTERS, _chapter)
+    return _convert(rewritten(with_chapters, epub.MANIFEST, epub.plain_names(job.path)), media.EPUB, job)
 
 
 def _chapter(page: bytes) -> bytes:

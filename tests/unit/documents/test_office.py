@@ -246,6 +246,42 @@ def test_rtf(make_job: MakeJob) -> None:
     assert only.text == "Hello **bold** café\n\nSecond"
 
 
+def epub(chapters: dict[str, str]) -> bytes:
+    """The least that is a book: its chapters by the names of their files, and by what its list calls them."""
+    items = "".join(
+        f'<item id="c{number}" href="{href}" media-type="application/xhtml+xml"/>'
+        for number, href in enumerate(chapters.values())
+    )
+    spine = "".join(f'<itemref idref="c{number}"/>' for number in range(len(chapters)))
+    files = {
+        "mimetype": media.EPUB,
+        "META-INF/container.xml": '<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>'
+        '<rootfile full-path="OEBPS/book.opf" media-type="application/oebps-package+xml"/></rootfiles></container>',
+        "OEBPS/book.opf": f'<package xmlns="http://www.idpf.org/2007/opf" version="3.0"><manifest>{items}</manifest>'
+        f"<spine>{spine}</spine></package>",
+    } | {
+        f"OEBPS/{name}": f'<html xmlns="http://www.w3.org/1999/xhtml"><body><p>In {number}</p></body></html>'
+        for number, name in enumerate(chapters)
+    }
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return out.getvalue()
+
+
+def test_chapters_are_found_however_their_names_are_written(make_job: MakeJob) -> None:
+    chapters = {
+        "plain.xhtml": "plain.xhtml",
+        "ch 1.xhtml": "ch%201.xhtml",
+        "über & ab.xhtml": "%C3%BCber%20%26%20ab.xhtml",
+        "as%20is.xhtml": "as%20is.xhtml",
+        "part one/ch 2.xhtml": "part%20one/ch%202.xhtml",
+    }
+    _, pages = parsed(make_job, epub(chapters), media.EPUB)
+    assert re.findall(r"In \d", "\n".join(page.text for page in pages)) == [f"In {number}" for number in range(5)]
+
+
 def ods(*rows: str) -> bytes:
     """The least that is a spreadsheet: rows as they stand in its XML."""
     spaces = " ".join(

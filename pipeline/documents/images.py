@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from PIL import Image, ImageOps, ImageSequence, UnidentifiedImageError
+from PIL import Image, ImageChops, ImageOps, ImageSequence, UnidentifiedImageError
 
 from pipeline.documents.job import Begun, Ended, Event, Job, Opened
 from pipeline.documents.pages import image_page
@@ -124,16 +124,24 @@ def _fitted(frame: Image.Image, job: Job) -> Image.Image:
 
 
 def flatten(image: Image.Image) -> Image.Image:
-    """Any mode to ``L`` or ``RGB``; what is transparent becomes white, as on paper."""
+    """Any mode to ``L`` or ``RGB``; what is transparent becomes white, as on paper, or black under white words."""
     if image.mode in ("L", "RGB"):
         return image
     if image.mode in ("1", "I", "I;16", "F"):
         return _to_gray(image)
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
         layer = image.convert("RGBA")
-        paper = Image.new("RGBA", layer.size, "white")
-        return Image.alpha_composite(paper, layer).convert("RGB")
+        on_white = _laid_on("white", layer)
+        if not is_blank(on_white):
+            return on_white
+        on_black = _laid_on("black", layer)
+        # Where nothing was drawn, black alone would pass for a picture.
+        return on_white if is_blank(ImageChops.invert(on_black)) else on_black
     return image.convert("RGB")
+
+
+def _laid_on(ground: str, layer: Image.Image) -> Image.Image:
+    return Image.alpha_composite(Image.new("RGBA", layer.size, ground), layer).convert("RGB")
 
 
 def _to_gray(image: Image.Image) -> Image.Image:
@@ -141,10 +149,11 @@ def _to_gray(image: Image.Image) -> Image.Image:
         return image.convert("L")
     # 16 bits and floats: Pillow clips at 255 where it should scale.
     low, high = image.convert("F").getextrema()
-    if not isinstance(low, float) or not isinstance(high, float) or high <= 255:
+    if not isinstance(low, float) or not isinstance(high, float):
         return image.convert("L")
-    span = 65535.0 if high > 1.0 else 1.0
-    return image.convert("F").point(lambda value: value * (255.0 / span)).convert("L")
+    whites = (1.0, 255.0, 65535.0) if image.mode == "F" else (255.0, 65535.0)
+    white = next((one for one in whites if high <= one), 65535.0)
+    return image.convert("F").point(lambda value: value * (255.0 / white)).convert("L")
 
 
 def _is_line_art(image: Image.Image) -> bool:

@@ -66,6 +66,26 @@ def test_what_is_transparent_is_white(make_job: MakeJob) -> None:
         assert darkest(kept.crop((150, 60, 200, 100))) > 240
 
 
+@pytest.mark.parametrize("ink", ["white", None])
+def test_white_words_on_a_transparent_ground_are_seen_and_no_words_are_blank(
+    make_job: MakeJob, ink: str | None
+) -> None:
+    image = Image.new("RGBA", (400, 200), (255, 255, 255, 0))
+    if ink is not None:
+        ImageDraw.Draw(image).text((60, 60), "CLEAR", font=ImageFont.load_default(40), fill=ink)
+    (page,) = pages(make_job, saved(image, "PNG"), "image/png")
+    assert page.blank is (ink is None)
+    assert (page.image is None) is page.blank
+
+
+def test_floats_from_0_to_1_are_shades_of_grey(make_job: MakeJob) -> None:
+    image = drawn(mode="L").convert("F").point(lambda level: level * (1 / 255))
+    (page,) = pages(make_job, saved(image, "TIFF"), "image/tiff")
+    assert page.image is not None
+    with Image.open(page.image.path) as kept:
+        assert kept.convert("L").getextrema() == (0, 255)
+
+
 def test_a_photo_is_turned_upright_and_fitted(make_job: MakeJob) -> None:
     exif = Image.Exif()
     exif[0x0112] = 6

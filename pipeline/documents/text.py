@@ -7,6 +7,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from pipeline.documents import media
 from pipeline.documents.encodings import decode
@@ -111,11 +112,19 @@ def _cell(cell: str) -> str:
 
 def _json(text: str) -> tuple[str | None, Iterator[str]]:
     try:
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=_object)
     except (ValueError, RecursionError):
         return None, plain_sections(text)
     title = value.get("title") if isinstance(value, dict) else None
     return title if isinstance(title, str) else None, _fenced(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object; one that gives a name twice is none, so that the file is kept as it is written."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise ValueError
+    return members
 
 
 def _json_lines(text: str) -> tuple[str | None, Iterator[str]]:

@@ -84,6 +84,10 @@ def test_tsv_json_and_json_lines(make_job: MakeJob) -> None:
     assert pages(make_job, "{}", media.JSON)[0].blank
 
 
+def test_json_that_gives_a_name_twice_is_kept_as_it_is_written(make_job: MakeJob) -> None:
+    assert pages(make_job, '[{"a":"one","a":"two"}]', media.JSON)[0].text == '[{"a":"one","a":"two"}]'
+
+
 def test_too_many_sections_are_refused(make_job: MakeJob) -> None:
     from pipeline.domain.document import Limits
 

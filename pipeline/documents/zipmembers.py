@@ -15,6 +15,8 @@ from pipeline.domain.errors import RejectedInput
 __all__ = ["zip_members"]
 
 _JAPANESE = range(0x3041, 0x30FF)
+_HALF_WIDTH = range(0xFF61, 0xFFA0)
+_BOXES = range(0x2500, 0x25A0)
 
 
 def zip_members(job: Job) -> Iterator[Found | None]:
@@ -75,10 +77,19 @@ def _legacy_encoding(entries: list[ZipEntry]) -> str:
     names = [entry.raw_name for entry in entries if not entry.says_utf8 and not _is_utf8(entry.raw_name)]
     if not names:
         return "cp437"
+    if not all(_fits(name, "cp932") for name in names):
+        return "cp437"
     text = decode(b"\n".join(names))
-    return (
-        "cp932" if all(_fits(name, "cp932") for name in names) and any(ord(c) in _JAPANESE for c in text) else "cp437"
-    )
+    return "cp932" if any(ord(c) in _JAPANESE for c in text) or _is_kanji(b"\n".join(names)) else "cp437"
+
+
+def _is_kanji(names: bytes) -> bool:
+    """Names without kana: as CP437 they would have lines for boxes in them, which no name has.
+
+    So would Chinese and Korean ones; but those, as CP932, are nearly all half-width kana.
+    """
+    has_boxes = any(ord(c) in _BOXES for c in names.decode("cp437"))
+    return has_boxes and not any(ord(c) in _HALF_WIDTH for c in names.decode("cp932"))
 
 
 def _is_utf8(name: bytes) -> bool:

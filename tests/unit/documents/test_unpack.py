@@ -177,6 +177,10 @@ def test_names_that_are_not_utf8_are_read_as_their_makers_wrote_them(make_job: M
     assert set(got.contents) == {"größe.txt", "Übersicht.txt"}
     got = Unpacked(make_job, raw_zip(("見積書のひな形.txt".encode("cp932"), b"3")))
     assert set(got.contents) == {"見積書のひな形.txt"}
+    got = Unpacked(make_job, raw_zip(("名前.txt".encode("cp932"), b"4")))
+    assert set(got.contents) == {"名前.txt"}
+    got = Unpacked(make_job, raw_zip(("中文名.txt".encode("gbk"), b"5"), ("Größe.txt".encode("cp437"), b"6")))
+    assert "Größe.txt" in got.contents
 
 
 def test_a_name_that_lies_about_being_utf8_spoils_itself_only(make_job: MakeJob) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from math import degrees
 
 import pypdfium2
 import pypdfium2.raw as pdfium
@@ -13,7 +14,7 @@ from PIL import Image
 from pipeline.documents.figures import look
 from pipeline.documents.job import Begun, Ended, Event, Job, Opened
 from pipeline.documents.raster import Sink, fit, is_blank
-from pipeline.documents.textlayer import read_layer
+from pipeline.documents.textlayer import Layer, read_layer
 from pipeline.documents.verdict import judge
 from pipeline.domain.document import ParsedPage, TextFormat, TextQuality
 from pipeline.domain.errors import Failure, RejectedInput
@@ -88,8 +89,7 @@ def _page(document: pypdfium2.PdfDocument, number: int, job: Job, sink: Sink) ->
 def _read_page(page: pypdfium2.PdfPage, number: int, job: Job, sink: Sink) -> tuple[ParsedPage, str | None]:
     width, height = page.get_size()
     width, height = max(width, _SMALLEST_PT), max(height, _SMALLEST_PT)
-    with closing(page.get_textpage()) as textpage:
-        layer = read_layer(textpage.raw, height)
+    layer = _layer(page, height)
     drawn = look(page, width, height)
     quality = judge(layer, drawn)
     noted = pdfium.FPDFPage_GetAnnotCount(page.raw) > 0
@@ -113,6 +113,28 @@ def _read_page(page: pypdfium2.PdfPage, number: int, job: Job, sink: Sink) -> tu
         image=image,
     )
     return parsed, safe_text(layer.heading) if layer.heading and quality is TextQuality.GOOD else None
+
+
+def _layer(page: pypdfium2.PdfPage, height: float) -> Layer:
+    """The page's text layer, read with the page turned so that most of its text is upright.
+
+    pdfium takes what stands at one height for one line, as the page is shown: lines that run up or down there come
+    from left to right, which at a quarter turn is from the last to the first.
+    """
+    layer = _read(page, height)
+    shown, upright = page.get_rotation(), -90 * round(degrees(layer.angle) / 90) % 360
+    if not layer.chars or shown == upright:
+        return layer
+    page.set_rotation(upright)
+    try:
+        return _read(page, height)
+    finally:
+        page.set_rotation(shown)
+
+
+def _read(page: pypdfium2.PdfPage, height: float) -> Layer:
+    with closing(page.get_textpage()) as textpage:
+        return read_layer(textpage.raw, height)
 
 
 @contextmanager

@@ -64,6 +64,7 @@ class Layer:
         invisible: Share of them that is drawn invisibly (0 to 1).
         white: Share of them that is white, which shows only on something else.
         unmapped: Share of them that the font gives no character for.
+        angle: The direction that most text runs in on the unturned page, in radians clockwise; 0 for the usual.
     """
 
     text: str
@@ -72,9 +73,10 @@ class Layer:
     invisible: float
     white: float
     unmapped: float
+    angle: float
 
 
-_NOTHING = Layer("", None, 0, 0.0, 0.0, 0.0)
+_NOTHING = Layer("", None, 0, 0.0, 0.0, 0.0, 0.0)
 
 
 def read_layer(textpage: Any, height_pt: float) -> Layer:
@@ -103,6 +105,7 @@ def read_layer(textpage: Any, height_pt: float) -> Layer:
         invisible=invisible,
         white=white,
         unmapped=_unmapped_share(textpage, text, solid),
+        angle=angle,
     )
 
 

@@ -232,6 +232,23 @@ def test_a_turn_that_stands_elsewhere_in_the_file_counts_as_well(make_job: MakeJ
         assert "North gate\t-0.40 m\t1.85 m" in page.text
 
 
+@pytest.mark.parametrize("degrees", [0, 90, 180, 270])
+def test_the_lines_of_a_turned_page_keep_their_order(make_job: MakeJob, degrees: int) -> None:
+    pdf = Pdf("")
+    pdf.page("".join(shown(60, 700 - 14 * n, f"this is line number {n}") for n in range(6)))
+    content = pdf.write().replace(b"/MediaBox", f"/Rotate {degrees} /MediaBox".encode())
+    (page,) = pages(make_job, content)
+    assert page.text.splitlines() == [f"this is line number {n}" for n in range(6)]
+    assert (page.width_pt > page.height_pt) == (degrees in (90, 270))
+
+
+@pytest.mark.parametrize("turn", ["0 1 -1 0 800 0", "-1 0 0 -1 595 842", "0 -1 1 0 0 842"])
+def test_lines_that_run_up_or_down_the_page_keep_their_order(make_job: MakeJob, turn: str) -> None:
+    lines = "".join(shown(60, 500 - 14 * n, f"this is line number {n}") for n in range(6))
+    page = only(make_job, f"q {turn} cm\n{lines}Q\n")
+    assert page.text.splitlines() == [f"this is line number {n}" for n in range(6)]
+
+
 @pytest.mark.parametrize("long_side_px", [300, 1540, 2200])
 def test_a_page_is_rendered_as_large_as_asked(make_job: MakeJob, long_side_px: int) -> None:
     for page in pages(make_job, handbook_pdf(), images="all", long_side_px=long_side_px):

@@ -16,6 +16,8 @@ __all__ = ["in_reading_order"]
 
 _LONG_CELL = 25
 _LINE_PIECES = 4
+# In heights of a line: the boxes of lines that are set close overlap by less.
+_LINES_TOUCH = 0.3
 
 
 def in_reading_order(pieces: list[Piece]) -> list[Piece]:
@@ -51,14 +53,22 @@ def _is_ahead(pieces: Sequence[Piece], at: int) -> bool:
 
 def _is_disordered(pieces: Sequence[Piece]) -> bool:
     """Whether the stream's order is not one for reading: it goes back up the page without going to a next column."""
-    back = across = 0
+    back = across = up = down = 0
     for one, other in pairwise(pieces):
+        up += _is_above(other, one)
+        down += _is_above(one, other)
         if other.x0 < one.x1 and one.y0 - other.y1 > 0.5 * max(one.height, other.height):
             back += 1
         # Long texts side by side are the columns of a page that was written line by line across them.
         if len(one.text) >= _LONG_CELL and len(other.text) >= _LONG_CELL and share_row(one, other):
             across += 1
-    return (back > 3 and back > 0.06 * len(pieces)) or (across > 5 and across > 0.3 * len(pieces) / 2)
+    is_upwards = up > 1 and up > down
+    return is_upwards or (back > 3 and back > 0.06 * len(pieces)) or (across > 5 and across > 0.3 * len(pieces) / 2)
+
+
+def _is_above(one: Piece, other: Piece) -> bool:
+    """Whether a line stands above another one; raised signs and what stands beside it don't."""
+    return one.y1 - other.y0 < _LINES_TOUCH * min(one.height, other.height) and one.x0 < other.x1 and other.x0 < one.x1
 
 
 def _by_place(pieces: list[Piece], depth: int = 0) -> list[Piece]:

@@ -35,6 +35,20 @@ def test_a_table_written_column_by_column_keeps_its_order() -> None:
     assert in_reading_order(pieces) == pieces
 
 
+def test_lines_written_from_the_bottom_up_are_put_in_order() -> None:
+    upwards = [line(f"line number {number}", 100 + 14 * number) for number in reversed(range(6))]
+
+    assert in_reading_order(upwards) == upwards[::-1]
+
+
+def test_a_footer_and_a_title_that_come_out_of_turn_leave_the_lines_between_as_they_are() -> None:
+    body = [line(f"left {number}", 100 + 14 * number) for number in range(6)]
+    aside = [line(f"right {number}", 100 + 14 * number, 400) for number in range(6)]
+    pieces = [line("footer", 700), *body, *aside, line("a title that is written last", 40)]
+
+    assert in_reading_order(pieces) == pieces
+
+
 def test_a_bracket_after_a_raised_sign_goes_on_with_its_word() -> None:
     raised = Piece("(km2", 40, 98, 62, 111)
     shown = text_of(raised, Piece(")", 62.5, 100, 66, 111))

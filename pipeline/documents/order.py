@@ -12,10 +12,11 @@ from statistics import median
 
 from pipeline.documents.pieces import CELL_GAP, Piece, share_row
 
-__all__ = ["in_reading_order"]
+__all__ = ["in_reading_order", "with_notes"]
 
 _LONG_CELL = 25
 _LINE_PIECES = 4
+_MANY_NOTES = 1000
 # In heights of a line: the boxes of lines that are set close overlap by less.
 _LINES_TOUCH = 0.3
 
@@ -23,6 +24,24 @@ _LINES_TOUCH = 0.3
 def in_reading_order(pieces: list[Piece]) -> list[Piece]:
     """Keep the stream's order, or order by place where that one is not for reading."""
     return _by_place(pieces) if _is_disordered(pieces) else _with_stragglers(pieces)
+
+
+def with_notes(ordered: list[Piece], notes: list[Piece]) -> list[Piece]:
+    """Put what was written on a page (the values of a form) among its own pieces, which are in their order."""
+    if len(notes) > _MANY_NOTES:
+        return _by_place([*ordered, *notes])
+    whole = list(ordered)
+    for note in notes:
+        whole.insert(_place_of(note, whole), note)
+    return whole
+
+
+def _place_of(note: Piece, ordered: Sequence[Piece]) -> int:
+    """Behind what stands to its left, else before the first that stands below it."""
+    beside = [(one.x1, at) for at, one in enumerate(ordered) if one.x1 <= note.x0 and share_row(one, note)]
+    if beside:
+        return max(beside)[1] + 1
+    return next((at for at, one in enumerate(ordered) if _is_above(note, one)), len(ordered))
 
 
 def _with_stragglers(pieces: list[Piece]) -> list[Piece]:

@@ -11,6 +11,7 @@ import pypdfium2
 import pypdfium2.raw as pdfium
 from PIL import Image
 
+from pipeline.documents.annotations import open_page
 from pipeline.documents.figures import look
 from pipeline.documents.job import Begun, Ended, Event, Job, Opened
 from pipeline.documents.raster import Sink, fit, is_blank
@@ -77,8 +78,9 @@ def _open(job: Job) -> pypdfium2.PdfDocument:
 def _page(document: pypdfium2.PdfDocument, number: int, job: Job, sink: Sink) -> tuple[ParsedPage, str | None]:
     """Read one page; one that can't be read is reported and keeps none of the others."""
     try:
-        with closing(document[number - 1]) as page:
-            return _read_page(page, number, job, sink)
+        page, own_chars = open_page(document, number - 1)
+        with closing(page):
+            return _read_page(page, own_chars, number, job, sink)
     except (pypdfium2.PdfiumError, ValueError, OSError, MemoryError) as exc:
         kind = "unsafe" if isinstance(exc, MemoryError) else "corrupt"
         what = "needs more memory than limits.parse_memory_mb allows" if kind == "unsafe" else f"can't be read: {exc}"
@@ -86,10 +88,12 @@ def _page(document: pypdfium2.PdfDocument, number: int, job: Job, sink: Sink) ->
         return ParsedPage(number, "", TextFormat.PLAIN, TextQuality.NONE, failure=failure), None
 
 
-def _read_page(page: pypdfium2.PdfPage, number: int, job: Job, sink: Sink) -> tuple[ParsedPage, str | None]:
+def _read_page(
+    page: pypdfium2.PdfPage, own_chars: int | None, number: int, job: Job, sink: Sink
+) -> tuple[ParsedPage, str | None]:
     width, height = page.get_size()
     width, height = max(width, _SMALLEST_PT), max(height, _SMALLEST_PT)
-    layer = _layer(page, height)
+    layer = _layer(page, height, own_chars)
     drawn = look(page, width, height)
     quality = judge(layer, drawn)
     noted = pdfium.FPDFPage_GetAnnotCount(page.raw) > 0
@@ -115,26 +119,26 @@ def _read_page(page: pypdfium2.PdfPage, number: int, job: Job, sink: Sink) -> tu
     return parsed, safe_text(layer.heading) if layer.heading and quality is TextQuality.GOOD else None
 
 
-def _layer(page: pypdfium2.PdfPage, height: float) -> Layer:
+def _layer(page: pypdfium2.PdfPage, height: float, own_chars: int | None) -> Layer:
     """The page's text layer, read with the page turned so that most of its text is upright.
 
     pdfium takes what stands at one height for one line, as the page is shown: lines that run up or down there come
     from left to right, which at a quarter turn is from the last to the first.
     """
-    layer = _read(page, height)
+    layer = _read(page, height, own_chars)
     shown, upright = page.get_rotation(), -90 * round(degrees(layer.angle) / 90) % 360
     if not layer.chars or shown == upright:
         return layer
     page.set_rotation(upright)
     try:
-        return _read(page, height)
+        return _read(page, height, own_chars)
     finally:
         page.set_rotation(shown)
 
 
-def _read(page: pypdfium2.PdfPage, height: float) -> Layer:
+def _read(page: pypdfium2.PdfPage, height: float, own_chars: int | None) -> Layer:
     with closing(page.get_textpage()) as textpage:
-        return read_layer(textpage.raw, height)
+        return read_layer(textpage.raw, height, own_chars)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pypdfium2.raw as pdfium
 
 from pipeline.documents.lines import as_rows, heading_of, write
-from pipeline.documents.order import in_reading_order
+from pipeline.documents.order import in_reading_order, with_notes
 from pipeline.documents.pieces import CELL_GAP, Piece, adjoins, overlap, pieces_of_line
 
 __all__ = ["Layer", "read_layer"]
@@ -79,12 +79,13 @@ class Layer:
 _NOTHING = Layer("", None, 0, 0.0, 0.0, 0.0, 0.0)
 
 
-def read_layer(textpage: Any, height_pt: float) -> Layer:
+def read_layer(textpage: Any, height_pt: float, own_chars: int | None = None) -> Layer:
     """Read a page's text layer.
 
     Args:
         textpage: pdfium's ``FPDF_TEXTPAGE``.
         height_pt: The page's height in points.
+        own_chars: How many characters come from the page's content; those behind them were drawn over it.
     """
     count = min(pdfium.FPDFText_CountChars(textpage), _MAX_CHARS)
     if count <= 0:
@@ -95,8 +96,12 @@ def read_layer(textpage: Any, height_pt: float) -> Layer:
         return _NOTHING
     solid = _sample(text, min(_SAMPLES, chars))
     angle = _main_angle(textpage, solid)
-    pieces = [piece for line in _lines(textpage, text, angle, height_pt) for piece in line]
-    rows = as_rows(in_reading_order(pieces))
+    own = count if own_chars is None else own_chars
+    pieces: list[Piece] = []
+    notes: list[Piece] = []
+    for start, line in _lines(textpage, text, angle, height_pt):
+        (pieces if start < own else notes).extend(line)
+    rows = as_rows(with_notes(in_reading_order(pieces), notes))
     invisible, white = _unseen_shares(textpage, solid)
     return Layer(
         text=write(rows),
@@ -189,8 +194,8 @@ def _unmapped_share(textpage: Any, text: str, solid: Sequence[int]) -> float:
     return sum(meaningless or error == 1 for meaningless, error in zip(known, errors, strict=True)) / len(solid)
 
 
-def _lines(textpage: Any, text: str, angle: float, height_pt: float) -> Iterator[list[Piece]]:
-    """The pieces of each of pdfium's lines."""
+def _lines(textpage: Any, text: str, angle: float, height_pt: float) -> Iterator[tuple[int, list[Piece]]]:
+    """Where each of pdfium's lines begins, and its pieces."""
     lines = [words for match in _LINE.finditer(text) if (words := _Words.of(match))]
     own_angles = map(_ANGLE_OF, repeat(_address(textpage)), [words.starts[0] for words in lines])
     special = _RIGHT_TO_LEFT.search(text) is not None or _CURRENCY.search(text) is not None
@@ -204,11 +209,13 @@ def _lines(textpage: Any, text: str, angle: float, height_pt: float) -> Iterator
     at = 0
     for words, is_plain in zip(lines, plain, strict=True):
         if not is_plain:
-            yield _line(textpage, text, (words.starts[0], words.lasts[-1] + 1), angle, height_pt)
+            span = words.starts[0], words.lasts[-1] + 1
+            yield span[0], _line(textpage, text, span, angle, height_pt)
             continue
         end = at + 2 * len(words.written)
         written = [_spelled(word) for word in words.written] if rewritten else words.written
-        yield pieces_of_line(written, lefts[at:end], tops[at:end], rights[at:end], bottoms[at:end], height_pt)
+        line = pieces_of_line(written, lefts[at:end], tops[at:end], rights[at:end], bottoms[at:end], height_pt)
+        yield words.starts[0], line
         at = end
 
 

@@ -14,6 +14,7 @@ from PIL import Image
 from pipeline.documents.annotations import open_page
 from pipeline.documents.figures import look
 from pipeline.documents.job import Begun, Ended, Event, Job, Opened
+from pipeline.documents.pagetree import count_pages
 from pipeline.documents.raster import Sink, fit, is_blank
 from pipeline.documents.textlayer import Layer, read_layer
 from pipeline.documents.verdict import judge
@@ -41,7 +42,7 @@ def read(job: Job) -> Iterator[Event]:
         RejectedInput: ``password_required``, ``corrupt`` or ``too_large``.
     """
     with closing(_open(job)) as document:
-        count = len(document)
+        count = count_pages(document, job.path)
         if count > job.limits.max_pages:
             raise RejectedInput("too_large", f"{count} pages; limits.max_pages = {job.limits.max_pages}")
         if count == 0:

@@ -283,6 +283,29 @@ def test_a_page_without_its_content_keeps_the_others(make_job: MakeJob) -> None:
     assert isinstance(found[-1], Ended)
 
 
+def said_to_have(count: int, *, missing: int = 0) -> bytes:
+    """A PDF of three pages, and of some that are named but not there."""
+    pdf = Pdf("")
+    for number in range(3):
+        pdf.page(shown(60, 700, f"page number {number}"))
+    gone = "".join(f" {900 + number} 0 R" for number in range(missing))
+    return re.sub(rb"\] /Count 3", f"{gone}] /Count {count}".encode(), pdf.write())
+
+
+@pytest.mark.parametrize("count", [4, 99, 100_000])
+def test_pages_that_are_only_counted_do_not_exist(make_job: MakeJob, count: int) -> None:
+    events = list(read(make_job(said_to_have(count), media.PDF)))
+    assert events[0] == Opened(3, None)
+    found = [event for event in events if isinstance(event, ParsedPage)]
+    assert [page.text for page in found] == ["page number 0", "page number 1", "page number 2"]
+    assert not any(page.failure for page in found)
+
+
+def test_pages_that_are_named_and_missing_are_damage(make_job: MakeJob) -> None:
+    found = pages(make_job, said_to_have(5, missing=2))
+    assert [page.failure is not None for page in found] == [False, False, False, True, True]
+
+
 def test_the_title_is_the_declared_one_unless_it_is_junk(make_job: MakeJob) -> None:
     def title(declared: str) -> str | None:
         pdf = Pdf(declared)

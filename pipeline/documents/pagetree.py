@@ -9,14 +9,16 @@ from pathlib import Path
 import pypdfium2
 import pypdfium2.raw as pdfium
 
-__all__ = ["count_pages"]
+__all__ = ["count_pages", "uncounted"]
 
-# The copy that is looked through is made in memory.
+# What is looked through is held in memory.
 _MAX_COPIED_BYTES = 64 << 20
 _KIDS = re.compile(rb"/Kids\s*\[([^\]]*)\]")
 _REFERENCE = re.compile(rb"\d+\s+\d+\s+R\b")
 _NODE = re.compile(rb"/Type\s*/Pages\b")
 _END = b"endobj"
+_PAGE = re.compile(rb"/Type\s*/Page\b")
+_COUNT = re.compile(rb"(?<=/Count)(\s+)(\d+)")
 
 
 def count_pages(document: pypdfium2.PdfDocument, path: Path) -> int:
@@ -30,6 +32,20 @@ def count_pages(document: pypdfium2.PdfDocument, path: Path) -> int:
     named = _named(document)
     is_plain = 0 < named < said and _has_page(document, named) and not _has_page(document, named + 1)
     return named if is_plain else said
+
+
+def uncounted(path: Path, said: int) -> bytes | None:
+    """The file without its counts, if it seems to have more pages than it says: pdfium then counts them itself.
+
+    Earlier versions of pages, which stay in a file that was added to, look the same: only that count tells.
+    """
+    if path.stat().st_size > _MAX_COPIED_BYTES:
+        return None
+    content = path.read_bytes()
+    if sum(1 for _ in _PAGE.finditer(content)) <= said:
+        return None
+    # Nothing may change its place.
+    return _COUNT.sub(lambda found: found[1] + b"0" * len(found[2]), content)
 
 
 def _has_page(document: pypdfium2.PdfDocument, number: int) -> bool:

@@ -14,7 +14,7 @@ from PIL import Image
 from pipeline.documents.annotations import open_page
 from pipeline.documents.figures import look
 from pipeline.documents.job import Begun, Ended, Event, Job, Opened
-from pipeline.documents.pagetree import count_pages
+from pipeline.documents.pagetree import count_pages, uncounted
 from pipeline.documents.raster import Sink, fit, is_blank
 from pipeline.documents.textlayer import Layer, read_layer
 from pipeline.documents.verdict import judge
@@ -41,7 +41,7 @@ def read(job: Job) -> Iterator[Event]:
     Raises:
         RejectedInput: ``password_required``, ``corrupt`` or ``too_large``.
     """
-    with closing(_open(job)) as document:
+    with closing(_open_whole(job)) as document:
         count = count_pages(document, job.path)
         if count > job.limits.max_pages:
             raise RejectedInput("too_large", f"{count} pages; limits.max_pages = {job.limits.max_pages}")
@@ -60,6 +60,21 @@ def read(job: Job) -> Iterator[Event]:
                 heading = largest
             yield page
         yield Ended(title or heading)
+
+
+def _open_whole(job: Job) -> pypdfium2.PdfDocument:
+    """Open the file with all pages that its page tree names, also where it says that it has fewer."""
+    document = _open(job)
+    content = uncounted(job.path, len(document))
+    if content is None:
+        return document
+    try:
+        counted = pypdfium2.PdfDocument(content, password=job.password)
+    except pypdfium2.PdfiumError:
+        return document
+    more, other = (counted, document) if len(counted) > len(document) else (document, counted)
+    other.close()
+    return more
 
 
 def _open(job: Job) -> pypdfium2.PdfDocument:

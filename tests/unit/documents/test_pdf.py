@@ -301,6 +301,16 @@ def test_pages_that_are_only_counted_do_not_exist(make_job: MakeJob, count: int)
     assert not any(page.failure for page in found)
 
 
+def test_pages_beyond_the_count_are_read(make_job: MakeJob) -> None:
+    assert [page.text for page in pages(make_job, said_to_have(1))] == [f"page number {n}" for n in range(3)]
+
+
+def test_pages_that_no_page_tree_names_any_more_are_not_read(make_job: MakeJob) -> None:
+    # As in a file to which a program has added a version with fewer pages.
+    content = re.sub(rb"/Kids \[(\d+ 0 R)[^\]]*\] /Count 3", rb"/Kids [\1] /Count 1", said_to_have(3))
+    assert [page.text for page in pages(make_job, content)] == ["page number 0"]
+
+
 def test_pages_that_are_named_and_missing_are_damage(make_job: MakeJob) -> None:
     found = pages(make_job, said_to_have(5, missing=2))
     assert [page.failure is not None for page in found] == [False, False, False, True, True]

@@ -72,17 +72,28 @@ def _is_ahead(pieces: Sequence[Piece], at: int) -> bool:
 
 def _is_disordered(pieces: Sequence[Piece]) -> bool:
     """Whether the stream's order is not one for reading: it goes back up the page without going to a next column."""
-    back = across = up = down = 0
+    back = across = 0
     for one, other in pairwise(pieces):
-        up += _is_above(other, one)
-        down += _is_above(one, other)
         if other.x0 < one.x1 and one.y0 - other.y1 > 0.5 * max(one.height, other.height):
             back += 1
         # Long texts side by side are the columns of a page that was written line by line across them.
         if len(one.text) >= _LONG_CELL and len(other.text) >= _LONG_CELL and share_row(one, other):
             across += 1
-    is_upwards = up > 1 and up > down
-    return is_upwards or (back > 3 and back > 0.06 * len(pieces)) or (across > 5 and across > 0.3 * len(pieces) / 2)
+    return (
+        _is_upwards(pieces)
+        or (back > 3 and back > 0.06 * len(pieces))
+        or (across > 5 and across > 0.3 * len(pieces) / 2)
+    )
+
+
+def _is_upwards(pieces: Sequence[Piece]) -> bool:
+    """Whether the lines come from the bottom of the page up."""
+    steps = [(one, other) for one, other in pairwise(pieces) if other.y0 < one.y0]
+    if len(steps) < 2:
+        # So it is with most pages: no need to look at each of their steps.
+        return False
+    up = sum(_is_above(other, one) for one, other in steps)
+    return up > 1 and up > sum(_is_above(one, other) for one, other in pairwise(pieces))
 
 
 def _is_above(one: Piece, other: Piece) -> bool:

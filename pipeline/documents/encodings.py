@@ -1,8 +1,8 @@
 """Which encoding a text file is in, decided over the whole file.
 
-The order: a byte order mark, what the file declares, UTF-16 by its zeros, UTF-8, then a guess over the whole file (one
-late byte may be the only one that is not ASCII): Western European text by its shape, Japanese by its kana, the rest by
-charset-normalizer over the legacy encodings that still occur.
+The order: a byte order mark, what the file declares, UTF-16 by its zeros, UTF-8 (a few bad bytes allowed), then a guess
+over the whole file (one late byte may be the only one that is not ASCII): Western European text by its shape, Japanese
+by its kana, the rest by charset-normalizer over the legacy encodings that still occur.
 """
 
 from __future__ import annotations
@@ -31,11 +31,14 @@ _GUESS_BYTES = 262_144
 _MULTIBYTE = ("cp932", "euc_jp", "gb18030", "big5", "euc_kr")
 _SINGLE_BYTE = ("cp1250", "cp1251", "cp1252", "cp1253", "cp1254", "cp1255", "cp1256", "koi8_r")
 _FALLBACK = "cp1252"
+# Bad bytes for each good character above ASCII, with which a text still is UTF-8.
+_MAX_BAD = 0.5
 _WESTERN_LETTERS = frozenset("àáâãäåæçèéêëìíîïñòóôõöøùúûüýÿßœÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÕÖØÙÚÛÜÝŸŒšžŠŽ")
 _WESTERN_SIGNS = frozenset("€‚„…†‡‰‹‘’“”•–—™›\xa0¡¢£¥§©ª«®°±²³´µ¶·¹º»¼½¾¿×÷")
 # Czech, Slovak and Slovene in cp1250, as they look in cp1252.
 _NOT_WESTERN = (frozenset("šžŠŽ"), frozenset("øìïòùØÌ"))
 _SIGN_IN_WORD = re.compile("[a-z][¡¢£¥¹³¿¼½¾»«][a-z]", re.IGNORECASE)
+_ABOVE_ASCII = re.compile("[^\x00-\x7f]+")
 _RUN_ABOVE_ASCII = re.compile("[^\x00-\x7f]{3,}")
 
 
@@ -74,7 +77,18 @@ def decode(data: bytes, *, declares: bool = False) -> str:
     for candidate in candidates:
         if candidate is not None and (text := _strictly(data, candidate)) is not None:
             return text
-    return data.decode(_guess(data), "replace")
+    text = _damaged_utf8(data)
+    return text if text is not None else data.decode(_guess(data), "replace")
+
+
+def _damaged_utf8(data: bytes) -> str | None:
+    """UTF-8 that was cut off or holds a few bad bytes: hardly any other text forms even one sequence of UTF-8."""
+    # Without a last character that was cut, which is no sign against it.
+    text, _ = codecs.utf_8_decode(data, "replace")
+    lost = text.count("\ufffd")
+    bad = lost - data.count("\ufffd".encode())
+    good = sum(map(len, _ABOVE_ASCII.findall(text))) - lost
+    return data.decode("utf-8", "replace") if good > 0 and bad <= _MAX_BAD * good else None
 
 
 def _declared(data: bytes) -> str | None:

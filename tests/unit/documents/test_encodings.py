@@ -42,6 +42,25 @@ def test_one_late_byte_decides_a_file_of_ascii() -> None:
     assert decode(text.encode("latin-1")) == text
 
 
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ("名前,年齢\n佐藤太郎,17\n東京".encode()[:-1], "名前,年齢\n佐藤太郎,17\n東\ufffd"),
+        ("Die Größe der Tür ist ".encode() + b"\xff wichtig", "Die Größe der Tür ist \ufffd wichtig"),
+        ("Отчёт о проверке ".encode() + b"\xd0 " + "шлюза".encode(), "Отчёт о проверке \ufffd шлюза"),
+        ('<meta charset="utf-8"><p>Größe'.encode() + b"\xc3</p>", '<meta charset="utf-8"><p>Größe\ufffd</p>'),
+        ("café caf".encode() + b"\xc3", "café caf\ufffd"),
+    ],
+)
+def test_a_bad_byte_in_utf_8_costs_only_its_character(data: bytes, text: str) -> None:
+    assert decode(data, declares=True) == text
+
+
+def test_legacy_text_with_a_byte_that_could_end_utf_8_stays_legacy() -> None:
+    assert decode("un café".encode("latin-1")) == "un café"
+    assert decode("Übergröße, schön".encode("cp1252")) == "Übergröße, schön"
+
+
 def test_a_declared_encoding_is_believed_if_it_decodes() -> None:
     page = '<meta charset="windows-1251"><p>Шлюз</p>'
     assert decode(page.encode("cp1251"), declares=True) == page

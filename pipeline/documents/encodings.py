@@ -10,6 +10,8 @@ from __future__ import annotations
 import codecs
 import re
 
+from pipeline.documents.everyday import everyday_share
+
 __all__ = ["decode", "looks_like_text", "start_as_text"]
 
 _BOMS: tuple[tuple[bytes, str], ...] = (
@@ -26,10 +28,15 @@ _DECLARED_WITHIN = 4096
 # Python's, and no document's: ways to write domain names and string literals. IDNA takes minutes for a large file.
 _NO_CHARSETS = frozenset({"idna", "punycode", "unicode-escape", "raw-unicode-escape", "undefined", "utf-7"})
 _GUESS_BYTES = 262_144
+_NEAR_BYTES = 64
+# Possessive: it is searched in whole files.
+_NEAR_ABOVE_ASCII = re.compile(rb"[\x80-\xff]++(?:[\x00-\x7f]{1,128}+[\x80-\xff]++)*+")
 # Multi-byte encodings come first: bytes that are valid in one of them are hardly ever Western text, and never the other
 # way round.
 _MULTIBYTE = ("cp932", "euc_jp", "gb18030", "big5", "euc_kr")
 _SINGLE_BYTE = ("cp1250", "cp1251", "cp1252", "cp1253", "cp1254", "cp1255", "cp1256", "koi8_r")
+_LIKELIEST = ("euc_kr", "cp932", "gb18030", "big5", "cp1252", *_SINGLE_BYTE, "euc_jp")
+_LEAST_EVERYDAY = 0.5
 _FALLBACK = "cp1252"
 # Bad bytes for each good character above ASCII, with which a text still is UTF-8.
 _MAX_BAD = 0.5
@@ -136,13 +143,23 @@ def _guess(data: bytes) -> str:
         return "cp1252"
     if _is_japanese_euc(sample):
         return "euc_jp"
-    best = from_bytes(sample, cp_isolation=[*_MULTIBYTE, *_SINGLE_BYTE], preemptive_behaviour=False).best()
+    found = from_bytes(sample, cp_isolation=[*_MULTIBYTE, *_SINGLE_BYTE], preemptive_behaviour=False)
+    best = found.best()
     if best is not None:
-        return best.encoding
+        return best.encoding if best.coherence else _most_everyday(sample, [match.encoding for match in found])
     for encoding in _MULTIBYTE:
         if _strictly(data, encoding) is not None:
             return encoding
     return _FALLBACK
+
+
+def _most_everyday(sample: bytes, encodings: list[str]) -> str:
+    """Decide for a few words in which no language shows."""
+    shares = {encoding: everyday_share(sample.decode(encoding, "replace"), encoding) for encoding in encodings}
+    # Between equals, Korean syllables say most, and EUC-JP without kana least.
+    likeliest = sorted(encodings, key=_LIKELIEST.index)
+    most = max(likeliest, key=shares.__getitem__)
+    return most if shares[most] > _LEAST_EVERYDAY else encodings[0]
 
 
 def _is_western(sample: bytes) -> bool:
@@ -170,14 +187,18 @@ def _is_japanese_euc(sample: bytes) -> bool:
 
 
 def _around_non_ascii(data: bytes) -> bytes:
-    """The lines that hold bytes above ASCII, which alone tell encodings apart; up to 256 KB of them."""
-    if len(data) <= _GUESS_BYTES:
-        return data
-    lines, size = [], 0
-    for line in data.split(b"\n"):
-        if not line.isascii():
-            lines.append(line)
-            size += len(line)
-            if size >= _GUESS_BYTES:
-                break
-    return b"\n".join(lines)[:_GUESS_BYTES]
+    """What stands above ASCII, wherever it is, with what is near it; up to 256 KB.
+
+    Only these bytes tell encodings apart; among thousands of ASCII lines the detector would not see them.
+    """
+    pieces: list[bytes] = []
+    size = 0
+    for near in _NEAR_ABOVE_ASCII.finditer(data):
+        piece = data[max(near.start() - _NEAR_BYTES, 0) : near.end() + _NEAR_BYTES]
+        pieces.append(piece)
+        size += len(piece)
+        if size >= _GUESS_BYTES:
+            break
+    sample = b"\n".join(pieces)
+    # Cut after a line: anywhere else may be in the middle of a character.
+    return sample if len(sample) <= _GUESS_BYTES else sample[: sample.rfind(b"\n", 1, _GUESS_BYTES) + 1 or _GUESS_BYTES]

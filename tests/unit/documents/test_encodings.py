@@ -61,6 +61,33 @@ def test_legacy_text_with_a_byte_that_could_end_utf_8_stays_legacy() -> None:
     assert decode("Übergröße, schön".encode("cp1252")) == "Übergröße, schön"
 
 
+@pytest.mark.parametrize(
+    ("encoding", "words"),
+    [
+        ("cp932", "名古屋"),
+        ("cp932", "名古屋市の水門"),
+        ("gb18030", "北京市"),
+        ("euc_kr", "서울시"),
+        ("big5", "臺北市的閘門"),
+        ("cp1251", "Москва"),
+        ("koi8_r", "Москва"),
+        ("cp1253", "Αθήνα"),
+        ("cp1255", "ירושלים"),
+        ("cp1256", "القاهرة"),
+        ("latin-1", "Málaga"),
+    ],
+)
+@pytest.mark.parametrize("rows", [0, 1_000, 20_000])
+def test_a_few_late_words_are_not_lost_among_ascii(encoding: str, words: str, rows: int) -> None:
+    text = "".join(f"{n},n{n}\n" for n in range(rows)) + f"{rows},{words}\n"
+    assert decode(text.encode(encoding)) == text
+
+
+def test_what_is_near_is_judged_in_a_line_of_megabytes() -> None:
+    text = "plain words " * 200_000 + "名古屋市の水門"
+    assert decode(text.encode("cp932")) == text
+
+
 def test_a_declared_encoding_is_believed_if_it_decodes() -> None:
     page = '<meta charset="windows-1251"><p>Шлюз</p>'
     assert decode(page.encode("cp1251"), declares=True) == page

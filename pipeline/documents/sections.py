@@ -37,10 +37,16 @@ def sections(markdown: str, max_chars: int = MAX_SECTION_CHARS) -> Iterator[str]
 
 def plain_sections(text: str, max_chars: int = MAX_SECTION_CHARS) -> Iterator[str]:
     """Cut plain text after empty lines where it can, else after lines, sentences or words."""
-    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    paragraphs: list[str] = []
-    for line in lines:
-        if not paragraphs or (line.strip() and paragraphs[-1].endswith("\n\n")):
-            paragraphs.append("")
-        paragraphs[-1] += line.rstrip() + "\n"
-    yield from pack(paragraphs, max_chars, len)
+    yield from pack(list(_paragraphs(text)), max_chars, len)
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    """Lines up to and with the empty ones after them."""
+    paragraph: list[str] = []
+    for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
+        written = line.rstrip()
+        if written and len(paragraph) > 1 and not paragraph[-1]:
+            yield "\n".join([*paragraph, ""])
+            paragraph = []
+        paragraph.append(written)
+    yield "\n".join([*paragraph, ""])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from pipeline.documents import media
@@ -99,6 +101,17 @@ def test_a_line_without_a_break_is_cut_all_the_same() -> None:
     found = list(plain_sections("x" * 25_000, 6000))
     assert "".join(found) == "x" * 25_000
     assert all(len(part) <= 6000 for part in found)
+
+
+def test_lines_without_an_empty_one_are_cut_in_linear_time() -> None:
+    began = time.process_time()
+    found = list(plain_sections("a name\n" * 400_000))
+    assert time.process_time() - began < 5
+    assert len(" ".join(found).split()) == 800_000
+
+
+def test_paragraphs_stay_whole_where_they_fit() -> None:
+    assert list(plain_sections("\none\ntwo \n\n \nthree\n\nfour", 16)) == ["one\ntwo", "three\n\nfour"]
 
 
 def test_a_long_table_is_cut_between_rows() -> None:

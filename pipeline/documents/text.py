@@ -25,7 +25,6 @@ _FRONT_TITLE = re.compile(r"""^title:[ \t]{0,9}["']?(.{1,300}?)["']?[ \t]{0,9}$"
 _DELIMITERS = ",;\t|"
 _MAX_CELLS = 2_000_000
 _MAX_FILLED_CELLS = 10_000_000
-_MAX_CELL_CHARS = 20_000
 
 
 def read(job: Job) -> Iterator[Event]:
@@ -107,7 +106,7 @@ def table_rows(rows: list[list[str]]) -> str:
 
 
 def _cell(cell: str) -> str:
-    return " ".join(cell[:_MAX_CELL_CHARS].split()).replace("\\", "\\\\").replace("|", "\\|")
+    return " ".join(cell.split()).replace("\\", "\\\\").replace("|", "\\|")
 
 
 def _json(text: str) -> tuple[str | None, Iterator[str]]:

@@ -77,6 +77,17 @@ def test_one_row_of_very_many_cells_does_not_make_all_rows_as_long(make_job: Mak
         pages(make_job, "a,b\n" * 10_000 + "x," * 100_000, media.CSV)
 
 
+@pytest.mark.parametrize("row", ["1,{}\n", "{},1\n2,3\n"])
+def test_a_cell_of_megabytes_is_kept_whole_and_cut_into_sections(make_job: MakeJob, row: str) -> None:
+    words = [f"w{number}" for number in range(200_000)]
+    began = time.process_time()
+    found = pages(make_job, "id,text\n" + row.format(" ".join(words)), media.CSV)
+    assert time.process_time() - began < 10
+    assert all(len(page.text) <= 6000 for page in found)
+    kept = "".join(page.text.removeprefix("| id | text |\n| --- | --- |") + " " for page in found)
+    assert [word for word in kept.split() if word.startswith("w")] == words
+
+
 def test_tsv_json_and_json_lines(make_job: MakeJob) -> None:
     assert pages(make_job, "a\tb,c\n1\t2", media.TSV)[0].text == "| a | b,c |\n| --- | --- |\n| 1 | 2 |"
     assert pages(make_job, '{"a":{"b":"名"}}', media.JSON)[0].text == '```json\n{\n  "a": {\n    "b": "名"\n  }\n}\n```'

@@ -1,8 +1,8 @@
 """Which encoding a text file is in, decided over the whole file.
 
-The order: a byte order mark, what the file declares, UTF-16 by its zeros, UTF-8 (a few bad bytes allowed), then a guess
-over the whole file (one late byte may be the only one that is not ASCII): Western European text by its shape, Japanese
-by its kana, the rest by charset-normalizer over the legacy encodings that still occur.
+The order: a byte order mark, what the file declares, UTF-16 or UTF-32 by its shape, UTF-8 (a few bad bytes allowed),
+then a guess over the whole file (one late byte may be the only one that is not ASCII): Western European text by its
+shape, Japanese by its kana, the rest by charset-normalizer over the legacy encodings that still occur.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import codecs
 import re
 
 from pipeline.documents.everyday import everyday_share
+from pipeline.documents.wide import wide_encoding
 
 __all__ = ["decode", "looks_like_text", "start_as_text"]
 
@@ -51,7 +52,7 @@ _RUN_ABOVE_ASCII = re.compile("[^\x00-\x7f]{3,}")
 
 def looks_like_text(data: bytes) -> bool:
     """Tell text in any usual encoding from binary data, by the controls that text doesn't hold."""
-    if any(data.startswith(mark) for mark, _ in _BOMS) or _utf16_by_zeros(data):
+    if any(data.startswith(mark) for mark, _ in _BOMS) or wide_encoding(data):
         return True
     return len(data.translate(None, _CONTROLS)) == len(data)
 
@@ -61,7 +62,7 @@ def start_as_text(head: bytes) -> str:
     for mark, encoding in _BOMS:
         if head.startswith(mark):
             return head.decode(encoding, "ignore")
-    return head.decode(_utf16_by_zeros(head) or "latin-1", "ignore")
+    return head.decode(wide_encoding(head) or "latin-1", "ignore")
 
 
 def decode(data: bytes, *, declares: bool = False) -> str:
@@ -80,7 +81,7 @@ def decode(data: bytes, *, declares: bool = False) -> str:
     if not data:
         return ""
     candidates = [_declared(data)] if declares else []
-    candidates += [_utf16_by_zeros(data), "utf-8"]
+    candidates += [wide_encoding(data), "utf-8"]
     for candidate in candidates:
         if candidate is not None and (text := _strictly(data, candidate)) is not None:
             return text
@@ -119,20 +120,6 @@ def _strictly(data: bytes, encoding: str) -> str | None:
         return data.decode(encoding)
     except (UnicodeError, LookupError):
         return None
-
-
-def _utf16_by_zeros(data: bytes) -> str | None:
-    """UTF-16 without a mark: nearly every second byte is zero, and all on the same side."""
-    sample = data[:4096]
-    if len(sample) < 4:
-        return None
-    even, odd = sample[0::2].count(0), sample[1::2].count(0)
-    half = len(sample) // 2
-    if odd > 0.4 * half and even < 0.05 * half:
-        return "utf-16-le"
-    if even > 0.4 * half and odd < 0.05 * half:
-        return "utf-16-be"
-    return None
 
 
 def _guess(data: bytes) -> str:

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from pipeline.documents.encodings import decode
+from pipeline.documents.encodings import decode, looks_like_text
 
 
 @pytest.mark.parametrize(
@@ -118,3 +118,30 @@ def test_a_long_text_in_a_legacy_encoding_is_judged_at_once() -> None:
     began = time.process_time()
     assert decode(text.encode("latin-1")) == text
     assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The lantern gate opens at six each morning.\n",
+        "Отчёт о проверке шлюза",
+        "Отчёт о проверке шлюза\n\nФонарный шлюз открывается каждое утро в 6 часов.\n",
+        "潮汐闸门检查报告\n\n灯笼闸门每天早上六点开启，晚上关闭。\n",
+        "潮汐水門点検報告書\nランタン水門は毎朝六時に開き、夕方に閉じます。\n",
+        "조수 관문 점검 보고서\n랜턴 수문은 매일 아침 여섯 시에 열립니다.\n",
+    ],
+)
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+@pytest.mark.parametrize("times", [1, 500])
+def test_utf_16_and_utf_32_need_no_mark(text: str, encoding: str, times: int) -> None:
+    data = (text * times).encode(encoding)
+    assert looks_like_text(data[:65_536])
+    assert decode(data) == text * times
+
+
+@pytest.mark.parametrize(
+    "text", ["a,b\n1,x\0y\n2,z\n", "plain\0 words here, and some more", "Отчёт о про\0верке шлюза"]
+)
+def test_a_stray_zero_makes_no_utf_16(text: str) -> None:
+    assert decode(text.encode()) == text
+    assert decode(f" {text}".encode()) == f" {text}"

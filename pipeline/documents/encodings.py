@@ -1,8 +1,9 @@
 """Which encoding a text file is in, decided over the whole file.
 
-The order: a byte order mark, what the file declares, UTF-16 or UTF-32 by its shape, UTF-8 (a few bad bytes allowed),
-then a guess over the whole file (one late byte may be the only one that is not ASCII): Western European text by its
-shape, Japanese by its kana, the rest by charset-normalizer over the legacy encodings that still occur.
+The order: a byte order mark, what the file declares, UTF-16 or UTF-32 by its shape, ISO-2022-JP by its escapes,
+UTF-8 (a few bad bytes allowed), then a guess over the whole file (one late byte may be the only one that is not ASCII):
+Western European text by its shape, Japanese by its kana, the rest by charset-normalizer over
+the legacy encodings that still occur.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ _DECLARED = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?\s*([A-Za-z0-9._:-]{
 _DECLARED_WITHIN = 4096
 # Python's, and no document's: ways to write domain names and string literals. IDNA takes minutes for a large file.
 _NO_CHARSETS = frozenset({"idna", "punycode", "unicode-escape", "raw-unicode-escape", "undefined", "utf-7"})
+_TO_JAPANESE = re.compile(rb"\x1b(?:\$[@B]|\(I)")
 _GUESS_BYTES = 262_144
 _NEAR_BYTES = 64
 # Possessive: it is searched in whole files.
@@ -81,7 +83,7 @@ def decode(data: bytes, *, declares: bool = False) -> str:
     if not data:
         return ""
     candidates = [_declared(data)] if declares else []
-    candidates += [wide_encoding(data), "utf-8"]
+    candidates += [wide_encoding(data), _iso_2022_jp(data), "utf-8"]
     for candidate in candidates:
         if candidate is not None and (text := _strictly(data, candidate)) is not None:
             return text
@@ -120,6 +122,11 @@ def _strictly(data: bytes, encoding: str) -> str | None:
         return data.decode(encoding)
     except (UnicodeError, LookupError):
         return None
+
+
+def _iso_2022_jp(data: bytes) -> str | None:
+    """Japanese in seven bits, which are ASCII but for escapes that switch the character set."""
+    return "iso2022_jp_ext" if data.isascii() and _TO_JAPANESE.search(data) else None
 
 
 def _guess(data: bytes) -> str:

@@ -28,6 +28,8 @@ from pipeline.documents.encodings import decode, looks_like_text
         ("cp932", "東京都港区の潮門操作手順。担当は佐藤です。"),
         ("cp932", "名前,年齢,住所\n佐藤太郎,30,東京\n髙橋淳,35,名古屋"),
         ("euc_jp", "潮門の操作手順について説明します。"),
+        ("iso2022_jp", "潮門の操作手順。担当は佐藤です。\nGate 7"),
+        ("iso2022_jp_ext", "ｹﾞｰﾄ 7"),
         ("gb18030", "潮汐闸门操作手册，值班人员：王小明。"),
         ("big5", "潮汐閘門操作手冊，值班人員：王小明。"),
         ("euc_kr", "조수 갑문 운영 지침서입니다."),
@@ -145,3 +147,8 @@ def test_utf_16_and_utf_32_need_no_mark(text: str, encoding: str, times: int) ->
 def test_a_stray_zero_makes_no_utf_16(text: str) -> None:
     assert decode(text.encode()) == text
     assert decode(f" {text}".encode()) == f" {text}"
+
+
+def test_escapes_that_colour_a_terminal_are_no_japanese() -> None:
+    assert decode(b"\x1b[31mERROR\x1b[0m gate 7") == "\x1b[31mERROR\x1b[0m gate 7"
+    assert decode(b"\x1b$B and then nothing Japanese \x7f") == "\x1b$B and then nothing Japanese \x7f"

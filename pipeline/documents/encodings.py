@@ -25,6 +25,11 @@ _BOMS: tuple[tuple[bytes, str], ...] = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _CONTROLS = bytes(set(range(0x20)) - set(b"\t\n\r\x0b\x0c\x1b\x1a")) + b"\x7f"
+_OVERSTRUCK = re.compile(rb"[^\n\x08]\x08")
+_LEAST_TYPED = 8
+_MAX_CONTROLS = 0.01
+# Nearly any bytes can be read in a legacy encoding, so fewer are forgiven.
+_MAX_LEGACY_CONTROLS = 0.002
 _DECLARED = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?\s*([A-Za-z0-9._:-]{2,40})""", re.IGNORECASE)
 _DECLARED_WITHIN = 4096
 # Python's, and no document's: ways to write domain names and string literals. IDNA takes minutes for a large file.
@@ -53,10 +58,29 @@ _RUN_ABOVE_ASCII = re.compile("[^\x00-\x7f]{3,}")
 
 
 def looks_like_text(data: bytes) -> bool:
-    """Tell text in any usual encoding from binary data, by the controls that text doesn't hold."""
+    """Tell text in any usual encoding from binary data, by the controls that text doesn't hold.
+
+    A few are damage or typewriting (a letter, a backspace, the letter again), which who reads the text drops; every
+    tenth byte of binary data is one.
+    """
     if any(data.startswith(mark) for mark, _ in _BOMS) or wide_encoding(data):
         return True
-    return len(data.translate(None, _CONTROLS)) == len(data)
+    typed = _OVERSTRUCK.sub(b"", data)
+    clean = typed.translate(None, _CONTROLS)
+    controls = len(typed) - len(clean)
+    if len(typed) < _LEAST_TYPED:
+        return controls == 0
+    few = 1 + _MAX_CONTROLS * len(typed) if _is_utf8(clean) else _MAX_LEGACY_CONTROLS * len(typed)
+    return controls <= few
+
+
+def _is_utf8(head: bytes) -> bool:
+    try:
+        # Its end may be within a character.
+        codecs.utf_8_decode(head)
+    except UnicodeError:
+        return False
+    return True
 
 
 def start_as_text(head: bytes) -> str:

@@ -22,6 +22,8 @@ __all__ = ["read", "table_rows"]
 
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
 _FRONT_TITLE = re.compile(r"""^title:[ \t]{0,9}["']?(.{1,300}?)["']?[ \t]{0,9}$""", re.MULTILINE)
+# Manual pages type a letter twice for bold, and a line under it; the last one typed is what is read.
+_OVERSTRUCK = re.compile(r"[^\n\x08]\x08")
 _DELIMITERS = ",;\t|"
 _MAX_CELLS = 2_000_000
 _MAX_FILLED_CELLS = 10_000_000
@@ -33,7 +35,7 @@ def read(job: Job) -> Iterator[Event]:
     Raises:
         RejectedInput: ``too_large``: a table of millions of cells, or more sections than ``limits.max_pages``.
     """
-    text = safe_text(decode(job.path.read_bytes()))
+    text = safe_text(_OVERSTRUCK.sub("", decode(job.path.read_bytes())))
     reader, text_format = _READERS[job.media_type]
     title, parts = reader(text)
     yield from number_pages(_pages(parts, text_format, job.limits.max_pages), title)

@@ -132,6 +132,26 @@ def test_text_may_be_in_any_encoding(tmp_path: Path) -> None:
     assert told(tmp_path, "c", "<html><body>x".encode("utf-16-le")) == media.HTML
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        "Отчёт о про\0верке шлюза".encode(),
+        b"a,b\n1,x\0y\n2,z\n",
+        b"N\x08NA\x08AM\x08ME\x08E _\x08o_\x08n the manual's page",
+        b"plain words \x01 of a log\n" + b"and many more without one, as nearly all lines are\n" * 50,
+        "Отчёт о проверке шлюза\n".encode("cp1251") * 50 + b"\0",
+    ],
+)
+def test_a_few_controls_in_text_leave_it_text(tmp_path: Path, content: bytes) -> None:
+    assert told(tmp_path, "a.txt", content) == media.PLAIN
+
+
+@pytest.mark.parametrize("content", [b"\0", b"\0\0\0\0", bytes(5_000), b"\1\2\3ab", b"caf\xe9 \0\xff\xfe", b"\0\x90"])
+def test_controls_among_little_else_are_binary_data(tmp_path: Path, content: bytes) -> None:
+    with pytest.raises(RejectedInput, match="binary data"):
+        told(tmp_path, "a.txt", content)
+
+
 def test_archives_are_told_also_when_they_are_compressed(tmp_path: Path) -> None:
     tar = b"\0" * 257 + b"ustar" + bytes(250)
     assert told(tmp_path, "a.zip", zipped(a="1")) == media.ZIP

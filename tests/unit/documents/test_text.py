@@ -39,6 +39,11 @@ def test_what_no_database_stores_is_made_safe(make_job: MakeJob) -> None:
     assert page.text.startswith("abc")
 
 
+def test_what_is_typed_over_is_read_once(make_job: MakeJob) -> None:
+    (page,) = pages(make_job, b"N\x08NA\x08AM\x08ME\x08E _\x08o_\x08n\n\x08it", media.PLAIN)
+    assert page.text == "NAME on\nit"
+
+
 def test_markdown_is_cut_before_headings_and_gives_its_title(make_job: MakeJob) -> None:
     text = "# Handbook\n\n" + "\n\n".join(f"## Part {n}\n\n{'Some words here. ' * 120}" for n in range(6))
     opened, *middle, ended = read(make_job(text, media.MARKDOWN))

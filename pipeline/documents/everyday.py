@@ -58,7 +58,7 @@ def everyday_share(text: str, encoding: str) -> float:
         return min(1.0, 2 * sum(char in _SYLLABLES for char in above) / len(above))
     if encoding in _COMMON_FIRST_BYTES:
         return sum(_is_common(char, encoding) for char in above) / len(above)
-    words = [word for word in _WORD.findall(text) if not word.isascii() and _is_spelled(word, encoding)]
+    words: list[str] = [word for word in _WORD.findall(text) if not word.isascii() and _is_spelled(word, encoding)]
     return sum(char > "\x7f" for word in words for char in word) / len(above)
 
 

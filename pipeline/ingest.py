@@ -152,7 +152,7 @@ class Ingest:
         asks = self.patience.outlast(lambda: self._asks(run_id, stage))
         if asks is None:
             return True
-        chain = self.chains.room(stage, primary_only=asks.primary_only, allowed=asks.allowed, free_only=asks.free_only)
+        chain = self._room(stage, asks)
         if chain.room:
             return False
 
@@ -184,6 +184,15 @@ class Ingest:
                 return None
             free_only = not self.shop.within_budget(session, who.collection)
         return _Asks(who.primary_only, self.shop.allowed(who.collection, stage), free_only)
+
+    def _room(self, stage: Stage, asks: _Asks, without: frozenset[str] = frozenset()) -> ChainRoom:
+        return self.chains.room(
+            stage,
+            primary_only=asks.primary_only,
+            without=without,
+            allowed=asks.allowed,
+            free_only=asks.free_only,
+        )
 
     def _claim(self, run_id: int, stage: Stage, ordinals: Sequence[int], endings: Endings) -> list[Job]:
         # Ours before it is written: a claim whose COMMIT went through unheard is found again by its token.
@@ -348,14 +357,7 @@ class Ingest:
         asks = self.patience.outlast(lambda: self._asks(run_id, stage))
         if asks is None:
             return
-        chain = self.chains.room(
-            stage,
-            primary_only=asks.primary_only,
-            without=rejecting,
-            allowed=asks.allowed,
-            free_only=asks.free_only,
-        )
-        if chain.room:
+        if self._room(stage, asks, rejecting).room:
             with self.sessions.begin() as session:
                 make_due(session, [run_id])
 

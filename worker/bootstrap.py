@@ -112,6 +112,14 @@ class Container:
         """The chain of each stage that calls a model."""
         return {stage: self.chains.chain(role) for stage, role in ROLE_OF_STAGE.items()}
 
+    def stages_of(self, target: str) -> list[Stage]:
+        """The stages whose chains have a target, by its key."""
+        return [
+            stage
+            for stage, chain in self.stage_chains.items()
+            if any(one.key == target for one in (*chain.targets, *chain.content_policy_fallbacks))
+        ]
+
     def allowed(self, collection: str, stage: Stage) -> frozenset[str] | None:
         """The presets that a collection allows for a stage; None for all."""
         return self.chains.allowed(ROLE_OF_STAGE[stage], collection)

@@ -117,12 +117,10 @@ def make_ingester(
             events.runs_resumed(resumed, f"{stage.value} answers again")
 
     def make_due(stages: Collection[Stage]) -> None:
-        transact(container.sessions, lambda session: make_waiting_due(session, sorted(stages)))
+        transact(container.sessions, lambda session: make_waiting_due(session, stages))
 
     dispatcher = Dispatcher(lambda: events.slices_handed_out(container.dispatch()), wake_parked, make_due)
-    events.on_recovered = lambda key: dispatcher.recovered(
-        [stage for stage, chain in chains.items() if any(target.key == key for target in chain.targets)]
-    )
+    events.on_recovered = lambda target: dispatcher.recovered(container.stages_of(target))
     ingest = Ingest(
         sessions=container.sessions,
         shop=shop,

@@ -9,7 +9,7 @@ from pipeline.domain.call import Answer
 from pipeline.domain.digest import digest_of, text_digest
 from pipeline.domain.document import TextFormat, says_something
 from pipeline.failover.records import CallContext
-from pipeline.failover.stream import repeats
+from pipeline.failover.repetition import repeats
 from pipeline.failover.target import Needs
 from pipeline.failover.upstream import ChatRequest, Message, Reply, TextPart
 from pipeline.stages.fidelity import lost_words, repeated

@@ -73,8 +73,8 @@ def _read(reader: Reader, which: str, values: Mapping[str, Any]) -> list[Attempt
 _ATTEMPTS = """
     select attempt.id, coalesce(attempt.run_id, attempt.former_run_id, 0) as run_id, attempt.unit_id,
            attempt.stage, unit.ordinal, attempt.call_id, attempt.position, attempt.target, attempt.preset,
-           attempt.outcome, attempt.kind,
-           attempt.skipped, attempt.status, attempt.message, attempt.started_at, attempt.ttft_ms, attempt.duration_ms,
+           attempt.outcome, attempt.kind, attempt.skipped, attempt.status, attempt.message, attempt.started_at,
+           attempt.ttft_ms, attempt.duration_ms,
            coalesce(attempt.tokens_in, 0) as tokens_in, coalesce(attempt.tokens_out, 0) as tokens_out,
            coalesce(attempt.cost_usd, 0)::float as cost_usd, attempt.cooldown_until, attempt.worker
     from attempt left join unit on unit.id = attempt.unit_id

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
 from sqlalchemy import (
@@ -196,7 +196,7 @@ def make_parked_due(session: Session, stages: Sequence[Stage]) -> int:
     return _make_due(session, Unit.stage.in_(names), or_(Unit.resume_at.is_(None), Unit.resume_at > func.now()))
 
 
-def make_waiting_due(session: Session, stages: Sequence[Stage]) -> int:
+def make_waiting_due(session: Session, stages: Collection[Stage]) -> int:
     """A target of these stages has recovered before it was to be tried: let what waits for that time be looked at now.
 
     What waits without a time waits for a person.

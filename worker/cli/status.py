@@ -6,7 +6,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from worker.bootstrap import Container
 
 __all__ = ["register"]
+
+T = TypeVar("T")
 
 _WATCH_S = 1.0
 _SHOWN = 20
@@ -171,23 +173,25 @@ def _watch(terminal: Terminal, draw: Callable[[], RenderableType]) -> None:
 
 
 def _standing(container: Container, collection: str | None) -> list[SpaceStanding]:
-    """By which embedding model collections are searched; nothing where the configuration can't say which it wants."""
-    from pipeline.domain.errors import ConfigError
+    """By which embedding model collections are searched."""
     from pipeline.spaces import space_standing
 
-    try:
-        return space_standing(container.reads, lambda: container.space, collection)
-    except ConfigError:
-        return []
+    return _if_configured(lambda: space_standing(container.reads, lambda: container.space, collection))
 
 
 def _budgets(container: Container, collection: str | None) -> list[BudgetStanding]:
-    """What collections have spent; nothing where the configuration can't say what they may."""
+    """What collections have spent."""
     from pipeline.budgets import budget_standing
+
+    return _if_configured(lambda: budget_standing(container.reads, container.budget_usd, collection))
+
+
+def _if_configured(read: Callable[[], list[T]]) -> list[T]:
+    """Nothing where the configuration can't say what is wanted: what Postgres knows is shown all the same."""
     from pipeline.domain.errors import ConfigError
 
     try:
-        return budget_standing(container.reads, container.budget_usd, collection)
+        return read()
     except ConfigError:
         return []
 

@@ -196,11 +196,7 @@ def _wake(terminal: Terminal, container: Container, made: CommandCalls, key: str
     from pipeline.reconcile import wake_parked_runs
     from pipeline.store.parked import make_parked_due
 
-    stages = [
-        stage
-        for stage, chain in container.stage_chains.items()
-        if any(target.key == key for target in (*chain.targets, *chain.content_policy_fallbacks))
-    ]
+    stages = container.stages_of(key)
     if not stages:
         return 0
     with container.sessions.begin() as session:

@@ -49,12 +49,19 @@ class HangulReader:
         unsure = [i for i, (_, score) in enumerate(read) if score < _UNSURE]
         # The longest say most. Where one of them is Korean, a line that was read surely may be Korean, too.
         longest = sorted(unsure, key=lambda i: crops[i].shape[0] / max(1, crops[i].shape[1]))[:_PROBES]
-        if not any(self._read(crops[i], _SURE) for i in longest):
+        probed: dict[int, tuple[str, int]] = {}
+        for i in longest:
+            probed[i] = self._read(crops[i])
+            if _is_korean(*probed[i], _SURE):
+                break
+        else:
             return read
-        return [
-            self._read(crop, _SURE if known[1] >= MIN_SCORE else _LIKELY) or known
-            for crop, known in zip(crops, read, strict=True)
-        ]
+        mended = []
+        for i, known in enumerate(read):
+            text, confidence = probed[i] if i in probed else self._read(crops[i])
+            is_korean = _is_korean(text, confidence, _SURE if known[1] >= MIN_SCORE else _LIKELY)
+            mended.append((text, _score(confidence)) if is_korean else known)
+        return mended
 
     @cached_property
     def _tesseract(self) -> Any:
@@ -70,18 +77,22 @@ class HangulReader:
             oem=tesserocr.OEM.LSTM_ONLY,
         )
 
-    def _read(self, crop: Pixels, least: int) -> tuple[str, float] | None:
-        """A line and its score; None when it is not Korean, or Tesseract is less sure of it than ``least`` (of 100)."""
+    def _read(self, crop: Pixels) -> tuple[str, int]:
+        """A line as Tesseract reads it, and how sure it is, of 100."""
         if self._tesseract is None:
-            return None
+            return "", 0
         self._tesseract.SetImage(_dark_on_light(crop))
-        text = self._tesseract.GetUTF8Text().strip()
-        confidence = self._tesseract.MeanTextConf()
-        letters = len("".join(text.split()))
-        if confidence < least or not letters or len(_SYLLABLE.findall(text)) < _MIN_SHARE * letters:
-            return None
-        # On the other recogniser's scale, whose least is for what is just good enough.
-        return text, MIN_SCORE + (1 - MIN_SCORE) * (confidence - _LIKELY) / (100 - _LIKELY)
+        return self._tesseract.GetUTF8Text().strip(), self._tesseract.MeanTextConf()
+
+
+def _is_korean(text: str, confidence: int, least: int) -> bool:
+    letters = len("".join(text.split()))
+    return confidence >= least and letters > 0 and len(_SYLLABLE.findall(text)) >= _MIN_SHARE * letters
+
+
+def _score(confidence: int) -> float:
+    """Tesseract's confidence on the other recogniser's scale, whose least is for what is just good enough."""
+    return MIN_SCORE + (1 - MIN_SCORE) * (confidence - _LIKELY) / (100 - _LIKELY)
 
 
 def _dark_on_light(crop: Pixels) -> Image.Image:

@@ -7,6 +7,7 @@ import io
 import re
 import time
 import zipfile
+from collections.abc import Mapping
 
 import pytest
 from PIL import Image, ImageDraw, ImageFont
@@ -140,6 +141,14 @@ def test_an_image_inside_an_html_page_is_a_page(make_job: MakeJob) -> None:
     assert data[:40] not in pages[0].text + pages[2].text
 
 
+def zipped(files: Mapping[str, str | bytes]) -> bytes:
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return out.getvalue()
+
+
 def pptx(*slides: str, image: bytes) -> bytes:
     """The least that is a presentation: each slide's one shape, and a picture on the first."""
     main = 'xmlns:p="http://schemas.openxmlformats.org/presentationml/2006/main"'
@@ -175,11 +184,7 @@ def pptx(*slides: str, image: bytes) -> bytes:
         )
         tree = f"<p:cSld><p:spTree>{shape}{picture if number == 1 else ''}</p:spTree></p:cSld>"
         files[f"ppt/slides/slide{number}.xml"] = f'<p:sld {main} {art} xmlns:r="{rel}">{tree}</p:sld>'
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as archive:
-        for name, content in files.items():
-            archive.writestr(name, content)
-    return out.getvalue()
+    return zipped(files)
 
 
 def test_slides_are_pages_with_their_pictures_after_them(make_job: MakeJob) -> None:
@@ -263,11 +268,7 @@ def epub(chapters: dict[str, str]) -> bytes:
         f"OEBPS/{name}": f'<html xmlns="http://www.w3.org/1999/xhtml"><body><p>In {number}</p></body></html>'
         for number, name in enumerate(chapters)
     }
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as archive:
-        for name, content in files.items():
-            archive.writestr(name, content)
-    return out.getvalue()
+    return zipped(files)
 
 
 def test_chapters_are_found_however_their_names_are_written(make_job: MakeJob) -> None:

@@ -22,7 +22,7 @@ from pipeline.failover.call import rejecting_targets
 from pipeline.failover.kinds import PRESET_RULES, FailureKind
 from pipeline.failover.records import CallContext
 from pipeline.failover.registry import Admitted, BreakerState, Permit, Report, Verdict
-from pipeline.failover.stream import repeats
+from pipeline.failover.repetition import repeats
 from pipeline.failover.target import CallPolicy, Chain, CooldownPolicy, Needs, Price, Target, Times
 from pipeline.failover.upstream import Delta, EmbedRequest, Finish, Reply, ToolCall, Vectors
 from tests.unit.failover.fakes import CONTEXT, GOOD, World, chat_request, fail, target

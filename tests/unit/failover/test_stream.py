@@ -11,7 +11,8 @@ import pytest
 
 from pipeline.domain.errors import UpstreamFailure
 from pipeline.failover.kinds import FailureKind
-from pipeline.failover.stream import Gathering, RepetitionGuard, StreamLimits, Watchdog, accept, collect, relay
+from pipeline.failover.repetition import RepetitionGuard
+from pipeline.failover.stream import Gathering, StreamLimits, Watchdog, accept, collect, relay
 from pipeline.failover.upstream import Delta, Event, Finish, Reply, ToolCall
 from tests.unit.failover.virtual_time import VirtualLoop, virtual
 

@@ -3,13 +3,19 @@
 An ingest is never stopped by its own bookkeeping. Each operation waits a bounded time for Redis; then this process
 goes on with local breakers, a fair share of each ``max_parallel``, and the cooldowns and kill switches it last knew.
 It says so once, and tries Redis again every few seconds.
+
+A Redis that was frozen still holds the permits of calls that ended meanwhile, and once it wakes it also hears the
+questions that nobody waits for any more. Those permits are given back then: a target with few places would otherwise
+seem full until their leases lapse.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
+from uuid import uuid4
 
 from pipeline.domain.call import SkipReason
 from pipeline.failover.memory import MemoryRegistry
@@ -21,6 +27,8 @@ __all__ = ["FallbackRegistry"]
 
 RETRY_S = 3.0
 """How often a process that goes on without Redis tries it again."""
+OWED_KEPT = 1000
+"""A process remembers this many permits that Redis may hold for nobody; older ones lapse by themselves."""
 
 T = TypeVar("T")
 
@@ -58,6 +66,9 @@ class FallbackRegistry:
         self._retry_s = retry_s
         self._retry_at: float | None = None
         self._reading: asyncio.Future[None] | None = None
+        # Permits that Redis may hold though nobody here does: token -> its target, the oldest first.
+        self._owed: OrderedDict[str, Target] = OrderedDict()
+        self._giving_back: asyncio.Future[None] | None = None
 
     @property
     def degraded(self) -> bool:
@@ -65,7 +76,7 @@ class FallbackRegistry:
         return self._retry_at is not None
 
     async def admit(self, target: Target) -> Admission:
-        admission = await self._either(lambda: self._redis.admit(target), lambda: self._local.admit(target))
+        admission = await self._either(lambda: self._ask_to_admit(target), lambda: self._local.admit(target))
         if isinstance(admission, Refused) and admission.reason is SkipReason.COOLING and not self.degraded:
             self._local.remember(target.key, admission)
         return admission
@@ -81,11 +92,16 @@ class FallbackRegistry:
         )
 
     async def report(self, target: Target, permit: Permit, report: Report) -> ReportResult:
-        if self._local.holds(permit) and not self.degraded:
+        ours = self._local.holds(permit)
+        if ours and not self.degraded:
             await self._local.report(target, permit, Report(Verdict.NEUTRAL))
-        return await self._either(
-            lambda: self._redis.report(target, permit, report), lambda: self._local.report(target, permit, report)
-        )
+
+        def locally() -> Awaitable[ReportResult]:
+            if not ours:
+                self._owe(target, permit.token)
+            return self._local.report(target, permit, report)
+
+        return await self._either(lambda: self._redis.report(target, permit, report), locally)
 
     async def statuses(self, targets: Sequence[Target]) -> list[TargetStatus]:
         return await self._either(lambda: self._redis.statuses(targets), lambda: self._local.statuses(targets))
@@ -101,8 +117,45 @@ class FallbackRegistry:
         )
 
     async def aclose(self) -> None:
-        """Close the running loop's connection to Redis."""
+        """Close the running loop's connection to Redis; what is owed lapses."""
+        if self._giving_back is not None:
+            self._giving_back.cancel()
         await self._redis.aclose()
+
+    # --- details ---
+
+    async def _ask_to_admit(self, target: Target) -> Admission:
+        token = uuid4().hex
+        try:
+            return await self._redis.admit(target, token)
+        except RegistryAway:
+            self._owe(target, token)
+            raise
+
+    def _owe(self, target: Target, token: str) -> None:
+        self._owed[token] = target
+        if len(self._owed) > OWED_KEPT:
+            self._owed.popitem(last=False)
+        if self._giving_back is None or self._giving_back.done():
+            self._giving_back = asyncio.ensure_future(self._give_back())
+
+    async def _give_back(self) -> None:
+        while self._owed:
+            await asyncio.sleep(self._retry_s)
+            for token, target in list(self._owed.items()):
+                if not await self._is_given_back(token, target):
+                    break
+                self._owed.pop(token, None)
+
+    async def _is_given_back(self, token: str, target: Target) -> bool:
+        async def told() -> bool:
+            await self._redis.give_back(target, token)
+            return True
+
+        async def not_now() -> bool:
+            return False
+
+        return await self._either(told, not_now)
 
     async def _either(self, redis: Callable[[], Awaitable[T]], local: Callable[[], Awaitable[T]]) -> T:
         if self._retry_at is not None and self._monotonic() < self._retry_at:

@@ -32,6 +32,7 @@ from pipeline.failover.registry import (
     Report,
     ReportResult,
     TargetStatus,
+    Verdict,
 )
 from pipeline.failover.target import Target
 
@@ -108,8 +109,13 @@ class RedisRegistry:
         self._statuses, self._reset = _Script(shared, "statuses"), _Script(shared, "reset")
         self._switch, self._all_switches = _Script(shared, "switch"), _Script(shared, "switches")
 
-    async def admit(self, target: Target) -> Admission:
-        token = uuid4().hex
+    async def admit(self, target: Target, token: str | None = None) -> Admission:
+        """As the port says.
+
+        Args:
+            token: The permit's, for a caller who must be able to give it back though no answer came.
+        """
+        token = token or uuid4().hex
         answer = await self._ask_to_admit(target, token, SWITCHES_TTL_S if self._switches is not None else 0.0)
         if answer[0] == "unread" and self._switches is not None:
             await self.replace_disabled(await self._switches())
@@ -154,6 +160,10 @@ class RedisRegistry:
                 1 + policy.jitter * (2 * self._rng() - 1),
             )
         )
+
+    async def give_back(self, target: Target, token: str) -> None:
+        """End a permit's lease, held or not; its call says nothing about the target."""
+        await self.report(target, Permit(target.key, token, admitted_at=0.0), Report(Verdict.NEUTRAL))
 
     async def statuses(self, targets: Sequence[Target]) -> list[TargetStatus]:
         keys = [self._key("switches"), *(key for target in targets for key in self._keys_of(target))]

@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pipeline.adapters.embedder import PROBE_TEXT
+from pipeline.failover.registry import PERMIT_TTL_S
 from pipeline.registry import RedisRegistry, connect_to
-from tests.fault.stack import MODELS, Fault, Stack
+from tests.fault.stack import MODELS, Fault, Stack, wait_for
 from tests.upstream import Call
 
 __all__ = ["check", "inputs_of", "open_inputs", "paid_again", "permits_held", "repeats"]
@@ -44,6 +45,8 @@ def check(
     # The reconciler gives what has just begun half a minute; it has no need to be waited for.
     stack.pass_time(_LONG_AGO_S)
     stack.wait_until(lambda: not stack.count("attempt where outcome = 'running'"))
+    # What Redis held or heard while it was frozen is given back within seconds; leases would lapse later than that.
+    wait_for(lambda: not [*_permits(stack)], PERMIT_TTL_S / 2)
     wrong = [
         *_runs(stack, ended or {}),
         *_units(stack),

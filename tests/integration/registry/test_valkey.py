@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import os
+import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from multiprocessing.connection import Connection
@@ -17,7 +19,7 @@ from redis.asyncio import Redis
 from pipeline.domain.call import SkipReason
 from pipeline.failover.kinds import FailureKind
 from pipeline.failover.memory import MemoryRegistry
-from pipeline.failover.registry import Admitted, Refused, Report, Verdict
+from pipeline.failover.registry import PERMIT_TTL_S, Admitted, Refused, Report, Verdict
 from pipeline.failover.target import CooldownPolicy, Target
 from pipeline.registry import FallbackRegistry, RedisRegistry, connect_to
 from tests.unit.failover.fakes import target
@@ -173,6 +175,40 @@ async def test_a_paused_server_costs_a_call_no_more_than_the_bound(valkey_url: s
         await registry.statuses([a])
         assert time.monotonic() - began < 10
     assert said == ["Redis did not answer within 0.25 s", "restored"]
+    await registry.aclose()
+
+
+async def test_a_frozen_server_that_wakes_holds_no_place_for_who_gave_up_waiting(valkey_url: str) -> None:
+    redis = registry_at(valkey_url, timeout_s=0.25)
+    local = MemoryRegistry(time.time, lambda: 0.5)
+    registry = FallbackRegistry(
+        redis,
+        local,
+        monotonic=time.monotonic,
+        on_degraded=lambda reason: None,
+        on_restored=lambda: None,
+        retry_s=0.5,
+    )
+    a, b = target("a", max_parallel=1), target("b", max_parallel=1)
+    held = await registry.admit(a)
+    assert isinstance(held, Admitted)
+    with sync_redis.Redis.from_url(valkey_url) as client:
+        server = int(client.info("server")["process_id"])
+    os.kill(server, signal.SIGSTOP)
+    try:
+        instead = await registry.admit(b)
+        assert isinstance(instead, Admitted)
+        assert local.holds(instead.permit)
+        await registry.report(b, instead.permit, SUCCESS)
+        await registry.report(a, held.permit, SUCCESS)
+    finally:
+        os.kill(server, signal.SIGCONT)
+    fleet = registry_at(valkey_url)
+    began = time.monotonic()
+    while any(status.in_flight for status in await fleet.statuses([a, b])):
+        assert time.monotonic() - began < PERMIT_TTL_S / 2
+        await asyncio.sleep(0.05)
+    await fleet.aclose()
     await registry.aclose()
 
 

@@ -17,6 +17,7 @@ from pipeline.failover.memory import MemoryRegistry
 from pipeline.failover.registry import Admitted, BreakerState, Refused, Report, Verdict
 from pipeline.failover.target import Target
 from pipeline.registry import FallbackRegistry, RedisRegistry
+from pipeline.registry.fallback import OWED_KEPT
 from tests.unit.failover.fakes import target
 from tests.unit.failover.virtual_time import virtual
 
@@ -30,6 +31,7 @@ class Server:
     def __init__(self) -> None:
         self.client = fakeredis.FakeAsyncRedis(decode_responses=True)
         self.state, self.asked = "up", 0
+        self.waiting: list[tuple[Any, ...]] = []
         self.connection_pool = self.client.connection_pool
 
     async def evalsha(self, *args: Any) -> Any:
@@ -38,11 +40,19 @@ class Server:
             msg = "Connection refused"
             raise RedisConnectionError(msg)
         if self.state == "slow":
+            self.waiting.append(args)
             await asyncio.sleep(1e9)
         return await self.client.evalsha(*args)
 
     async def eval(self, *args: Any) -> Any:
         return await self.client.eval(*args)
+
+    async def thaw(self) -> None:
+        """Answer again; what was sent meanwhile lies in its sockets, and is heard though nobody waits for it."""
+        self.state = "up"
+        for args in self.waiting:
+            await self.client.evalsha(*args)
+        self.waiting.clear()
 
     async def aclose(self) -> None:
         await self.client.aclose()
@@ -155,8 +165,8 @@ async def test_redis_is_tried_again_every_few_seconds_by_one_operation_and_its_r
     worker.server.state = "slow"
     await asyncio.gather(*(worker.registry.statuses([a]) for _ in range(10)))
     assert worker.server.asked == 1
-    await asyncio.sleep(4)
     worker.server.state = "up"
+    await asyncio.sleep(4)
     await asyncio.gather(*(worker.registry.statuses([a]) for _ in range(10)))
     assert worker.said[1:] == ["restored"]
     assert not worker.registry.degraded
@@ -173,6 +183,45 @@ async def test_a_permit_of_redis_is_settled_locally_while_it_is_away() -> None:
     worker.server.state = "away"
     assert not await worker.registry.renew(permit)
     assert (await worker.registry.report(a, permit, FAILED)).opened
+
+
+@virtual
+async def test_permits_that_a_frozen_redis_holds_for_nobody_are_given_back_when_it_wakes() -> None:
+    worker, a, b = Worker(), target("a", max_parallel=1), target("b", max_parallel=1)
+    held = await worker.permit(a)
+    worker.server.state = "slow"
+    # Asked for in vain, then asked for and given up; and a call that ends without Redis.
+    await worker.registry.report(b, await worker.permit(b), SUCCESS)
+    await worker.registry.report(a, held, SUCCESS)
+    await worker.server.thaw()
+    other = Worker(server=worker.server)
+    assert await other.registry.admit(a) == await other.registry.admit(b) == Refused(SkipReason.FULL)
+    await asyncio.sleep(4)
+    assert worker.said[1:] == ["restored"]
+    await other.permit(a)
+    await other.permit(b)
+
+
+@virtual
+async def test_what_is_owed_to_a_redis_that_stays_away_is_bounded_and_dies_with_the_worker() -> None:
+    worker, a = Worker(), target("a")
+    await worker.registry.statuses([a])
+    permits = [await worker.permit(a) for _ in range(OWED_KEPT + 10)]
+    worker.server.state = "away"
+    for permit in permits:
+        await worker.registry.report(a, permit, SUCCESS)
+    worker.server.asked = 0
+    await asyncio.sleep(30)
+    assert worker.server.asked < 20
+    worker.server.state = "up"
+    await asyncio.sleep(4)
+    assert (await worker.registry.statuses([a]))[0].in_flight == 10
+    worker.server.state = "away"
+    await worker.registry.report(a, await worker.permit(a), SUCCESS)
+    await worker.registry.aclose()
+    asked = worker.server.asked
+    await asyncio.sleep(30)
+    assert worker.server.asked == asked
 
 
 @pytest.mark.behaviour(33)

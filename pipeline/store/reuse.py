@@ -22,7 +22,7 @@ from sqlalchemy import (
     select,
     true,
 )
-from sqlalchemy.dialects.postgresql import distinct_on, insert
+from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session, aliased
 
 from pipeline.domain.unit import Stage, UnitState
@@ -173,11 +173,18 @@ _REUSE_ALL, _REUSE = _reuse(*_ALL), _reuse(*_THESE)
 
 def _place(*waiting: ColumnElement[bool]) -> Insert:
     space = bindparam("space", type_=BigInteger)
+    # Looked up once for each unit, as above.
+    same = (
+        select(Embedding.text_digest, Embedding.vector)
+        .where(Embedding.space_id == space, Embedding.text_digest == Unit.input_digest)
+        .limit(1)
+        .correlate(Unit)
+        .lateral("same")
+    )
     known = (
-        select(space.label("space_id"), ChunkRow.id, Embedding.text_digest, Embedding.vector)
-        .ext(distinct_on(ChunkRow.id))
+        select(space.label("space_id"), ChunkRow.id, same.c.text_digest, same.c.vector)
         .join(Unit, and_(Unit.run_id == ChunkRow.run_id, Unit.ordinal == ChunkRow.ordinal))
-        .join(Embedding, and_(Embedding.space_id == space, Embedding.text_digest == Unit.input_digest))
+        .join(same, true())
         .where(*waiting)
     )
     embeddings = Base.metadata.tables[Embedding.__tablename__]

@@ -296,7 +296,8 @@ class Unit(Base):
             postgresql_where=sql("state = 'pending' and lost_leases > 0"),
         ),
         Index("ix_unit_lease", "lease_expires_at", postgresql_where=sql("state = 'leased'")),
-        Index("ix_unit_finished", "finished_at", postgresql_where=sql("state = 'done'")),
+        # With this condition it is never taken for one that finds results, whatever statistics say.
+        Index("ix_unit_finished", "finished_at", postgresql_where=sql("state = 'done' and finished_at is not null")),
         Index("ix_unit_degraded", "run_id", postgresql_where=sql("state = 'done' and degraded")),
         Index(
             "ix_unit_reuse",

@@ -16,8 +16,7 @@ from pipeline.failover.kinds import FailureKind
 from pipeline.failover.memory import MemoryRegistry
 from pipeline.failover.registry import Admitted, BreakerState, Refused, Report, Verdict
 from pipeline.failover.target import Target
-from pipeline.registry import FallbackRegistry, RedisRegistry
-from pipeline.registry.fallback import OWED_KEPT
+from pipeline.registry import FallbackRegistry, RedisRegistry, fallback
 from tests.unit.failover.fakes import target
 from tests.unit.failover.virtual_time import virtual
 
@@ -203,10 +202,12 @@ async def test_permits_that_a_frozen_redis_holds_for_nobody_are_given_back_when_
 
 
 @virtual
-async def test_what_is_owed_to_a_redis_that_stays_away_is_bounded_and_dies_with_the_worker() -> None:
+async def test_what_is_owed_to_a_redis_that_stays_away_is_bounded_and_dies_with_the_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fallback, "OWED_KEPT", 20)
     worker, a = Worker(), target("a")
-    await worker.registry.statuses([a])
-    permits = [await worker.permit(a) for _ in range(OWED_KEPT + 10)]
+    permits = [await worker.permit(a) for _ in range(30)]
     worker.server.state = "away"
     for permit in permits:
         await worker.registry.report(a, permit, SUCCESS)

@@ -227,11 +227,11 @@ def _say_ends(terminal: Terminal, result: EnqueueResult, waited: Waited) -> None
                 else "What is parked waits without a time: for a target, a budget or another configuration."
             )
             terminal.note(f"{said} See why:  tidegate why DOC")
-        case Ending.NO_WORKER:
+        case Ending.NO_WORKER | Ending.TIMEOUT if not waited.has_worker:
             terminal.note("No worker is running, so nothing moves; the documents wait.\nstart them:  tidegate up")
         case Ending.TIMEOUT:
             terminal.note("The time is up; the rest goes on. See:  tidegate status")
-        case Ending.ENDED:
+        case _:
             pass
 
 

@@ -44,10 +44,11 @@ class Ending(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Waited:
-    """What was last seen of the runs."""
+    """What was last seen of the runs, and whether any worker was there for them."""
 
     progress: Progress
     ending: Ending
+    has_worker: bool
 
 
 def wait_for_runs(terminal: Terminal, sessions: Sessions, run_ids: Sequence[int], timeout_s: float | None) -> Waited:
@@ -72,13 +73,13 @@ def wait_for_runs(terminal: Terminal, sessions: Sessions, run_ids: Sequence[int]
             now = time.monotonic()
             waits = bool(left) and all(run.state is RunState.PARKED and not run.due for run in left)
             if not left:
-                return Waited(progress, Ending.ENDED)
+                return Waited(progress, Ending.ENDED, has_worker)
             if parked.lasted(waits, now) >= _PARKED_S:
-                return Waited(progress, Ending.PARKED)
+                return Waited(progress, Ending.PARKED, has_worker)
             if idle.lasted(not has_worker, now) >= _NO_WORKER_S:
-                return Waited(progress, Ending.NO_WORKER)
+                return Waited(progress, Ending.NO_WORKER, has_worker)
             if timeout_s is not None and now - began >= timeout_s:
-                return Waited(progress, Ending.TIMEOUT)
+                return Waited(progress, Ending.TIMEOUT, has_worker)
             poll_s = _POLL_S if len(run_ids) < _MANY_RUNS else _SLOW_POLL_S
             pause.wait(poll_s if timeout_s is None else max(0.0, min(poll_s, began + timeout_s - now)))
 

@@ -7,7 +7,7 @@ same one. Nothing that is in progress is touched.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -22,7 +22,7 @@ from pipeline.store.parked import wake_parked
 from pipeline.store.reader import reader_of
 from pipeline.store.reports import documents_named, scope_of
 from pipeline.store.runs import lock_run, move_run
-from pipeline.store.selection import Chosen, choose, done_units, lock_documents
+from pipeline.store.selection import Chosen, UnitTotals, choose, lock_documents, unit_totals
 from pipeline.store.session import Session, Sessions, transact
 from pipeline.store.spaces import ensure_space
 
@@ -30,7 +30,6 @@ __all__ = ["Refused", "RequeueResult", "Requeued", "Wanted", "requeue"]
 
 _PORTION = 500
 _ALL_UNITS = 1_000_000
-_STAGES = tuple(Stage)
 _ENDED_WITHOUT_RESULT = frozenset({RunState.FAILED, RunState.CANCELLED})
 
 
@@ -218,9 +217,10 @@ def _carried_out(
     sessions: Sessions, plan: _Plan, wanted: Wanted, recipe_of: Callable[[str], Recipe], dry_run: bool
 ) -> Iterator[Requeued]:
     with sessions() as session:
-        units = done_units(session, [one.run_id for one in (*plan.anew, *plan.wake)])
+        units = unit_totals(session, [one.run_id for one in (*plan.anew, *plan.wake)])
     for one in plan.wake:
-        total, done = _totals(units.get(one.run_id, {}))
+        mine = units.get(one.run_id, {}).values()
+        done, total = sum(stage.done for stage in mine), sum(stage.total for stage in mine)
         if dry_run or _woken(sessions, one.run_id):
             yield Requeued(one.document_id, one.uri, one.run_id, None, done, total - done, woken=True)
     by_collection: dict[str, list[Chosen]] = {}
@@ -232,15 +232,15 @@ def _carried_out(
         for one in chosen:
             if not dry_run and one.document_id not in made:
                 continue
-            total, _ = _totals(units.get(one.run_id, {}))
-            reused = _reusable(units.get(one.run_id, {}), wanted)
+            stages = units.get(one.run_id, {})
+            reused = _reusable(stages, wanted)
             yield Requeued(
                 document=one.document_id,
                 path=one.uri,
                 run=made.get(one.document_id),
                 from_stage=wanted.from_stage,
                 reused_units=reused,
-                todo_units=max(total - reused, 1),
+                todo_units=max(sum(stage.total for stage in stages.values()) - reused, 1),
                 woken=False,
             )
 
@@ -281,15 +281,11 @@ def _woken(sessions: Sessions, run_id: int) -> bool:
         return move_run(session, run_id, RunState.RUNNING)
 
 
-def _totals(stages: Any) -> tuple[int, int]:
-    return sum(total for total, _, _ in stages.values()), sum(done for _, done, _ in stages.values())
-
-
-def _reusable(stages: Any, wanted: Wanted) -> int:
+def _reusable(stages: Mapping[Stage, UnitTotals], wanted: Wanted) -> int:
     reused = 0
-    for stage in _STAGES:
-        if wanted.from_stage is not None and _STAGES.index(stage) >= _STAGES.index(wanted.from_stage):
+    for stage in Stage:
+        if stage is wanted.from_stage:
             break
-        _, done, degraded = stages.get(stage.value, (0, 0, 0))
-        reused += done - (degraded if wanted.degraded else 0)
+        if stage in stages:
+            reused += stages[stage].reusable - (stages[stage].degraded if wanted.degraded else 0)
     return reused

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 from uuid import UUID
 
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from pipeline.domain.run import RunState
+from pipeline.domain.unit import Stage
 from pipeline.store.reports import Scope
 
-__all__ = ["Chosen", "choose", "done_units", "lock_documents"]
+__all__ = ["Chosen", "UnitTotals", "choose", "lock_documents", "unit_totals"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,20 @@ class Chosen:
     state: RunState
     live: bool
     incomplete: bool
+    degraded: int
+
+
+class UnitTotals(NamedTuple):
+    """The units of a stage of a run.
+
+    Attributes:
+        reusable: Done ones whose result another run may take over.
+        degraded: Those of the reusable that a fallback answered.
+    """
+
+    total: int
+    done: int
+    reusable: int
     degraded: int
 
 
@@ -111,18 +126,19 @@ _NEWEST = text(
 )
 
 
-def done_units(session: Session, run_ids: Sequence[int]) -> Mapping[int, Mapping[str, tuple[int, int, int]]]:
-    """For each run and stage: (all units, done and reusable ones, those of them that a fallback answered)."""
-    found: dict[int, dict[str, Any]] = {}
-    for row in session.execute(_DONE, {"runs": list(run_ids)}):
-        found.setdefault(row.run_id, {})[row.stage] = (row.total, row.done, row.degraded)
+def unit_totals(session: Session, run_ids: Sequence[int]) -> Mapping[int, Mapping[Stage, UnitTotals]]:
+    """The units of each run and stage."""
+    found: dict[int, dict[Stage, UnitTotals]] = {}
+    for row in session.execute(_TOTALS, {"runs": list(run_ids)}):
+        found.setdefault(row.run_id, {})[Stage(row.stage)] = UnitTotals(row.total, row.done, row.reusable, row.degraded)
     return found
 
 
-_DONE = text(
+_TOTALS = text(
     """
     select run_id, stage, count(*) as total,
-           count(*) filter (where state = 'done' and input_digest is not null) as done,
+           count(*) filter (where state = 'done') as done,
+           count(*) filter (where state = 'done' and input_digest is not null) as reusable,
            count(*) filter (where state = 'done' and input_digest is not null and degraded) as degraded
     from unit where run_id = any(cast(:runs as bigint[]))
     group by run_id, stage

@@ -60,11 +60,13 @@ def test_a_failed_document_gets_a_new_run_under_the_recipe_of_now(seed: Seed, se
 def test_parked_runs_are_woken_themselves(seed: Seed, sessions: Sessions) -> None:
     run = seed.run(seed.document("/a", batch="b"), "parked", resume_at=func.now())
     seed.units(run, "describe", [1], input_digest="d")
+    # Of no use to another run, and done in this one.
+    seed.units(run, "chunk", [0])
     seed.units(run, "describe", [2, 3], "parked", resume_at=func.now())
 
     (woken,) = _requeue(sessions, Wanted(parked=True), batch="b").runs
 
-    assert (woken.run, woken.woken, woken.reused_units, woken.todo_units) == (run, True, 1, 2)
+    assert (woken.run, woken.woken, woken.reused_units, woken.todo_units) == (run, True, 2, 2)
     with sessions() as session:
         assert session.get_one(Run, run).state == "running"
         units = session.scalars(select(Unit).where(Unit.state == "pending")).all()

@@ -14,10 +14,15 @@ __all__ = ["Dispatcher"]
 
 _SPACING_S = 0.1
 """Between two passes: under load one pass then serves the units of a tenth of a second."""
+_RETRY_S = 2.0
+"""After a pass that could not say who is back: nobody else will, and what is parked would wait for its own time."""
 
 
 class Dispatcher:
-    """Dispatches when woken. What it misses (a broker or a Postgres that is away) the beat does later.
+    """Dispatches when woken.
+
+    What it misses (a broker or a Postgres that is away) the beat does later, but for what waits for a target that is
+    back before its time: that is tried again.
 
     Args:
         dispatch: Fills the window.
@@ -72,7 +77,7 @@ class Dispatcher:
 
     def _serve(self) -> None:
         while True:
-            self._woken.wait()
+            self._woken.wait(_RETRY_S if self._recovered else None)
             ending = self._closing.is_set()
             self._woken.clear()
             self._pass()
@@ -87,7 +92,7 @@ class Dispatcher:
             recovered, self._recovered = self._recovered, set()
         try:
             if recovered:
-                self._make_due(recovered)
+                self._tell(recovered)
             for stage in sorted(answered | recovered):
                 self._wake_parked(stage)
             self._dispatch()
@@ -100,3 +105,11 @@ class Dispatcher:
             log.exception("dispatch.failed")
         else:
             self._failing = False
+
+    def _tell(self, recovered: Collection[Stage]) -> None:
+        try:
+            self._make_due(recovered)
+        except ServiceUnavailable:
+            with self._lock:
+                self._recovered.update(recovered)
+            raise

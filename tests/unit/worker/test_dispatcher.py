@@ -1,4 +1,7 @@
 import threading
+from collections.abc import Collection
+
+import pytest
 
 from pipeline.domain.errors import ServiceUnavailable
 from pipeline.domain.unit import Stage
@@ -86,3 +89,20 @@ def test_a_pass_that_fails_leaves_the_next_one_to_work() -> None:
             dispatcher.wake()
             worked.wait(0.01)
     assert worked.is_set()
+
+
+def test_a_recovery_that_could_not_be_told_is_told_again_without_a_wake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.dispatcher._RETRY_S", 0.01)
+    told = threading.Event()
+    outage = [ServiceUnavailable("Postgres is away")]
+
+    def make_due(stages: Collection[Stage]) -> None:
+        if outage:
+            raise outage.pop()
+        assert set(stages) == {Stage.EMBED}
+        told.set()
+
+    dispatcher = Dispatcher(lambda: 0, lambda _: None, make_due)
+    with dispatcher.running():
+        dispatcher.recovered([Stage.EMBED])
+        assert told.wait(10)

@@ -195,7 +195,12 @@ class Status:
                 for one in self.stages
             },
             "parked": [
-                {"stage": one.stage.value, "documents": one.documents, "resume_at": _iso(one.resume_at)}
+                {
+                    "stage": one.stage.value,
+                    "documents": one.documents,
+                    "resume_at": _iso(one.resume_at),
+                    "primary_only": one.primary_only,
+                }
                 for one in self.parked
             ],
             "notes": [*self.notes, *self.alarms],

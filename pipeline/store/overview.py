@@ -53,11 +53,13 @@ class ParkedAt:
 
     Attributes:
         resume_at: The soonest next try; None when nobody knows a time (disabled, over budget).
+        primary_only: They redo what a fallback answered, and wait for the chain's first target alone.
     """
 
     stage: Stage
     documents: int
     resume_at: datetime | None
+    primary_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,7 @@ def parked_by_stage(reader: Reader, scope: Scope) -> list[ParkedAt]:
     """The parked documents, each at the first stage where something of it waits."""
     condition, values = scope.condition()
     rows = reader.rows(_PARKED.format(condition=condition), {**values, "stages": _STAGES})
-    return [ParkedAt(Stage(_STAGES[row.place - 1]), row.documents, row.resume_at) for row in rows]
+    return [ParkedAt(Stage(_STAGES[row.place - 1]), row.documents, row.resume_at, row.primary_only) for row in rows]
 
 
 def degraded_units(reader: Reader, scope: Scope) -> Degraded:
@@ -198,10 +200,10 @@ _LATELY = f"""
 # A run that is parked is its document's newest: there is one at most that has not ended. The time is that of
 # ``pipeline.store.reports.NEXT_TRY``, for many runs at once.
 _PARKED = """
-    select place, count(*) as documents,
+    select place, primary_only, count(*) as documents,
            case when min(resume_at) is not null then greatest(min(resume_at), now()) end as resume_at
     from (
-        select min(array_position(cast(%(stages)s as text[]), unit.stage)) as place,
+        select min(array_position(cast(%(stages)s as text[]), unit.stage)) as place, run.primary_only,
                min(case when chain_wait.stage is null then unit.resume_at
                         when unit.resume_at is null or chain_wait.until is null then null
                         else greatest(unit.resume_at, chain_wait.until) end) as resume_at
@@ -209,9 +211,9 @@ _PARKED = """
         join run on run.id = unit.run_id and run.state = 'parked'
         left join chain_wait on chain_wait.stage = unit.stage and chain_wait.primary_only = run.primary_only
         where unit.state = 'parked' {condition}
-        group by unit.run_id
+        group by unit.run_id, run.primary_only
     ) waiting
-    group by place order by place
+    group by place, primary_only order by place, primary_only
 """
 
 _DEGRADED = f"""

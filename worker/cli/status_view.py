@@ -183,7 +183,8 @@ def _pace(status: Status) -> str:
 
 def _parked(status: Status, links: Mapping[Stage, Sequence[ChainLink]]) -> Iterator[Text]:
     for note in status.parked:
-        away = [link for link in links.get(note.stage, ()) if link.status.state is not BreakerState.CLOSED]
+        chain = links.get(note.stage, ())[: 1 if note.primary_only else None]
+        away = [link for link in chain if link.status.state is not BreakerState.CLOSED]
         whom = ", ".join(_described(link) for link in away) or f"a target of {note.stage.value}"
         then = f"; the next try is at {clock(note.resume_at)}" if note.resume_at else ""
         verb = "waits" if note.documents == 1 else "wait"

@@ -137,6 +137,20 @@ def test_parked_documents_say_for_whom_they_wait_and_until_when() -> None:
     assert f"parked  {expected}; the next try is at {clock(until)}" in drawn
 
 
+def test_documents_that_accept_no_fallback_wait_for_the_first_target_alone() -> None:
+    until = _NOW + timedelta(seconds=40)
+    parked = replace(_DONE, state=RunState.PARKED, stage=Stage.DESCRIBE, resume_at=until)
+    links = {
+        Stage.DESCRIBE: [
+            ChainLink("vision", "vlm", _target(BreakerState.OPEN, until.timestamp(), "connect")),
+            ChainLink("spare", "vlm", _target(BreakerState.OPEN, until.timestamp(), "rate_limit")),
+        ]
+    }
+    drawn = _drawn(_status(parked, parked=[ParkedAt(Stage.DESCRIBE, 1, until, primary_only=True)]), links)
+    assert f"parked  1 waits for vision until {clock(until)} (connect); the next try" in drawn
+    assert "spare" not in drawn
+
+
 def test_what_needs_attention_is_listed_first_and_the_rest_is_counted() -> None:
     failed = replace(
         _DONE, id=UUID(int=8), path="/docs/bad.pdf", state=RunState.FAILED, failure_kind="corrupt", failure_detail="cut"

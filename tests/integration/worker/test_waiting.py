@@ -38,9 +38,7 @@ def test_the_time_is_up_whether_or_not_a_worker_is_there(sessions: Sessions, run
     assert (waited.ending, waited.has_worker) == (Ending.TIMEOUT, True)
 
 
-def test_without_a_worker_nobody_is_kept_waiting(
-    sessions: Sessions, run: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_worker_nobody_is_kept_waiting(sessions: Sessions, run: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "_NO_WORKER_S", 0.0)
     waited = _wait(sessions, run)
     assert (waited.ending, waited.has_worker) == (Ending.NO_WORKER, False)

@@ -49,6 +49,8 @@ def make_app(broker: str, key_prefix: str) -> Celery:
         broker_connection_timeout=3,
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
+        # What Redis refuses (it became a replica, its disk is full) ends no worker: it waits for better times.
+        broker_channel_error_retry=True,
         broker_transport_options={
             "global_keyprefix": key_prefix,
             "visibility_timeout": _VISIBILITY_TIMEOUT_S,

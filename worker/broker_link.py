@@ -10,12 +10,17 @@ from typing import Any
 from celery.app.amqp import AMQP
 from celery.exceptions import Reject
 from kombu import Connection
+from kombu.transport.redis import Channel, Transport
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ResponseError
 
 from pipeline.observe.logging import get_logger
 
 __all__ = ["PromptAmqp", "losses_said_once"]
 
 _RETRY_S = 2
+_NOTHING = "nothing"
+"""A key that nobody sets."""
 _CONSUMER = "celery.worker.consumer.consumer"
 _CONNECTED = "celery.worker.consumer.connection"
 _REQUEST = "celery.worker.request"
@@ -23,8 +28,34 @@ _TRACE = "celery.app.trace"
 _REMEDY = "work under way goes on, and it is tried again by itself; check TIDEGATE_REDIS_URL if that takes long"
 
 
+class _WritingChannel(Channel):
+    """Is there only where Redis takes writes.
+
+    A replica, or a master that can't save, answers and refuses to hand out a message, which is a write. Celery would
+    ask again at once, and for ever.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        try:
+            # Not refused by one that is full: handing out messages is what makes room there.
+            self.client.delete(_NOTHING)
+        except ResponseError as error:
+            self.close()
+            raise RedisConnectionError(str(error)) from error
+
+
+class _WritingTransport(Transport):
+    Channel = _WritingChannel
+
+
 class _PromptConnection(Connection):
     """Tries again every two seconds; Kombu's waits grow to half a minute, in which a healthy broker goes unused."""
+
+    def get_transport_cls(self) -> Any:
+        """See ``_WritingChannel``."""
+        found = super().get_transport_cls()
+        return _WritingTransport if found is Transport else found
 
     def ensure_connection(self, *args: Any, **options: Any) -> Any:
         """See the class."""

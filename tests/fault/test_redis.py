@@ -127,6 +127,21 @@ def test_a_message_redelivered_while_its_unit_is_at_work_calls_no_model(stack: S
     assert set(worker.warnings) <= {"broker.lost", "dispatch.failed"}
 
 
+def test_a_redis_that_takes_no_writes_is_waited_for_like_one_that_is_gone(stack: Stack, worker: Heard) -> None:
+    stack.models.behave("cues", _SLOW, calls=4)
+    runs = stack.enqueue(*stack.papers.notes(2))
+    stack.wait_until(lambda: len(stack.open_calls("cues")) == 4)
+    with _read_only(stack):
+        stack.wait_until(lambda: "broker.lost" in worker.warnings)
+        stack.wait_until(lambda: not stack.count("unit where state = 'leased'"))
+        assert stack.count("unit where stage = 'retrieve' and state = 'done' and run_id = any(:runs)", runs=runs) >= 4
+    stack.enqueue(stack.papers.note())
+    _nothing_is_repeated(stack)
+    assert worker.warnings.count("broker.lost") == 1
+    assert worker.events.count("broker.restored") == 1
+    assert set(worker.warnings) <= {"broker.lost", "dispatch.failed", "registry.degraded"}
+
+
 def test_flushed_redis_loses_no_work_and_no_kill_switch(stack: Stack, worker: Heard) -> None:
     target = stack.container.chains.chain("vlm_formatter").primary.key
     asked_before = len(stack.models.calls("format"))
@@ -144,6 +159,17 @@ def test_flushed_redis_loses_no_work_and_no_kill_switch(stack: Stack, worker: He
     _nothing_is_repeated(stack)
     assert len(stack.models.calls("format")) == asked_before
     assert worker.warnings == []
+
+
+@contextmanager
+def _read_only(stack: Stack) -> Iterator[None]:
+    """A replica of nobody, as the one that was the master is for a while after a failover."""
+    with redis.Redis.from_url(stack.servers.redis_url) as client:
+        client.replicaof("127.0.0.1", 1)
+        try:
+            yield
+        finally:
+            client.replicaof("no", "one")
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from itertools import product
 from pipeline.adapters.watch import ChainRoom
 from pipeline.advance import settle
 from pipeline.dispatch import WAKE_TTL_S
+from pipeline.domain.errors import ServiceUnavailable
 from pipeline.domain.run import RunState
 from pipeline.domain.unit import MODEL_STAGES, Stage, UnitState
 from pipeline.endings import UnitPolicy
@@ -112,12 +113,14 @@ def reconcile(
         if not reconcile_lock(guard):
             return None
         done = Reconciled()
-        if not spared:
-            _expire(sessions, policy.unit, done.lost)
-        with sessions.begin() as session:
-            done.lost_attempts = close_lost_attempts(session, FRESH_S, policy.unit.hard_deadline_s)
-            done.stale_wakes = sum(forget_stale_wakes(session, stage, policy.wake_ttl_s) for stage in Stage)
-            forget_old_workers(session, _OLD_WORKER_S)
+        try:
+            if not spared:
+                _expire(sessions, policy.unit, done.lost)
+            _forget(sessions, policy, done)
+        except ServiceUnavailable:
+            if reprieve is not None:
+                reprieve.was_away()
+            raise
         done.resumed = wake_parked_runs(sessions, chains, MODEL_STAGES, policy.most_units)
         with sessions.begin() as session:
             # By now it is known which chains are closed.
@@ -165,6 +168,14 @@ def _expire(sessions: Sessions, unit: UnitPolicy, taken: TakenBack) -> None:
 
     for run_id in runs:
         _take(sessions, run_id, take, taken)
+
+
+def _forget(sessions: Sessions, policy: ReconcilePolicy, done: Reconciled) -> None:
+    """Close what nobody will end any more."""
+    with sessions.begin() as session:
+        done.lost_attempts = close_lost_attempts(session, FRESH_S, policy.unit.hard_deadline_s)
+        done.stale_wakes = sum(forget_stale_wakes(session, stage, policy.wake_ttl_s) for stage in Stage)
+        forget_old_workers(session, _OLD_WORKER_S)
 
 
 def _take(sessions: Sessions, run_id: int, take: Callable[[Session, int], list[LostLease]], taken: TakenBack) -> None:

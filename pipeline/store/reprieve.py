@@ -23,7 +23,8 @@ class Reprieve:
     """One reconciler's memory of when Postgres came back.
 
     A restart shows in Postgres itself, also to a reconciler that has just begun. A server that was out of reach or
-    frozen shows in a question that failed or took long.
+    frozen shows in a question that failed or took long; one that is read-only or full answers questions, and shows
+    in what a reconciler could not write (``was_away``).
 
     Args:
         lease_s: Leases are left alone for half of it, at most ten seconds: longer than a holder that found Postgres
@@ -46,12 +47,16 @@ class Reprieve:
         try:
             up_s = _up_for_s(sessions)
         except ServiceUnavailable:
-            self._until = self._monotonic() + self._grace_s
+            self.was_away()
             raise
         now = self._monotonic()
         if now - asked_at > self._grace_s:
             self._until = now + self._grace_s
         return up_s < self._grace_s or now < self._until
+
+    def was_away(self) -> None:
+        """Postgres has just refused something that a holder's renewal needs too."""
+        self._until = self._monotonic() + self._grace_s
 
 
 def _up_for_s(sessions: Sessions) -> float:

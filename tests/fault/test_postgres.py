@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import psycopg
 import pytest
@@ -82,6 +83,17 @@ def test_postgres_frozen_for_longer_than_the_lease_repeats_nothing(stack: Stack)
     _nothing_was_repeated(stack)
 
 
+def test_a_postgres_that_is_read_only_for_longer_than_the_lease_repeats_nothing(stack: Stack) -> None:
+    _with_answers_to_come(stack)
+    _set_read_only(stack, "on")
+    try:
+        threading.Event().wait(_SLOW_S + 2 * _LEASE_S)
+        assert not stack.open_calls("cues")
+    finally:
+        _set_read_only(stack, "off")
+    _nothing_was_repeated(stack, forgotten=_ATTEMPTS_FORGOTTEN)
+
+
 @pytest.mark.parametrize("how", ["restart", "immediate"])
 def test_a_restart_under_open_calls_repeats_none(stack: Stack, how: str) -> None:
     _with_answers_to_come(stack)
@@ -103,13 +115,29 @@ def test_connections_cut_in_the_middle_of_units_repeat_nothing(stack: Stack) -> 
 
 def _cut_all(stack: Stack) -> None:
     """``pg_terminate_backend`` of every client that is connected to the stack's database."""
-    url = make_url(stack.database_url)
-    plain = url.set(drivername="postgresql").render_as_string(hide_password=False)
-    with psycopg.connect(plain, autocommit=True) as connection:
-        connection.execute(
-            "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s and pid <> pg_backend_pid()",
-            (url.database,),
-        )
+    with _beside(stack) as connection:
+        _end_backends(connection, stack)
+
+
+def _set_read_only(stack: Stack, state: str) -> None:
+    """As a server is that was demoted: it answers every question and takes no write."""
+    name = make_url(stack.database_url).database
+    with _beside(stack) as connection:
+        connection.execute(f"alter database {name} set default_transaction_read_only = {state}".encode())
+        _end_backends(connection, stack)
+
+
+def _beside(stack: Stack) -> psycopg.Connection[Any]:
+    """A connection to another database of the same server."""
+    url = make_url(stack.database_url).set(drivername="postgresql", database="postgres")
+    return psycopg.connect(url.render_as_string(hide_password=False), autocommit=True)
+
+
+def _end_backends(connection: psycopg.Connection[Any], stack: Stack) -> None:
+    connection.execute(
+        "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s",
+        (make_url(stack.database_url).database,),
+    )
 
 
 def test_commits_whose_replies_are_lost_count_once(make_stack: Callable[..., Stack]) -> None:

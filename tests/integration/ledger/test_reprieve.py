@@ -13,7 +13,7 @@ from pipeline.domain.unit import Stage, UnitState
 from pipeline.reconcile import ReconcilePolicy, reconcile
 from pipeline.store.reprieve import Reprieve
 from pipeline.store.schema import Unit
-from pipeline.store.session import Sessions, make_engine, make_sessions
+from pipeline.store.session import Engine, Sessions, make_engine, make_sessions
 from pipeline.store.units import claim_units
 from tests.integration.ledger.harness import Harness
 
@@ -87,21 +87,42 @@ def test_a_pass_with_a_reprieve_takes_no_lease_and_the_next_without_one_does(
     harness: Harness, note: Path, nowhere: Sessions, clock: _Clock
 ) -> None:
     reprieve = Reprieve(_short_lease_s(harness), clock)
+    run = _with_a_lease_that_ran_out(harness, note)
+    with pytest.raises(ServiceUnavailable):
+        reprieve.holds(nowhere)
+
+    assert _expired(harness, harness.sessions, reprieve) == 0
+    assert harness.states(run, Stage.PARSE) == [UnitState.LEASED]
+    clock.now += 10
+    assert _expired(harness, harness.sessions, reprieve) == 1
+
+
+def test_a_pass_that_could_read_and_not_write_is_followed_by_a_reprieve(
+    harness: Harness, engine: Engine, note: Path, clock: _Clock
+) -> None:
+    reprieve = Reprieve(_short_lease_s(harness), clock)
+    run = _with_a_lease_that_ran_out(harness, note)
+    read_only = make_sessions(engine.execution_options(postgresql_readonly=True))
+    for _ in range(2):
+        with pytest.raises(ServiceUnavailable, match="read-only"):
+            _expired(harness, read_only, reprieve)
+    assert _expired(harness, harness.sessions, reprieve) == 0
+    assert harness.states(run, Stage.PARSE) == [UnitState.LEASED]
+    clock.now += 10
+    assert _expired(harness, harness.sessions, reprieve) == 1
+
+
+def _with_a_lease_that_ran_out(harness: Harness, note: Path) -> int:
     (document,) = harness.enqueue(note)
     assert document.run is not None
     with harness.sessions.begin() as session:
         assert claim_units(session, document.run, Stage.PARSE, [0], token=uuid4(), worker="w", lease_s=30)
         session.execute(update(Unit).values(lease_expires_at=text("now() - interval '1 second'")))
-    with pytest.raises(ServiceUnavailable):
-        reprieve.holds(nowhere)
+    return document.run
 
-    def expired() -> int:
-        policy = ReconcilePolicy(unit=harness.unit)
-        done = reconcile(harness.sessions, harness.blobs, harness.watch, policy, reprieve)
-        assert done is not None
-        return done.expired
 
-    assert expired() == 0
-    assert harness.states(document.run, Stage.PARSE) == [UnitState.LEASED]
-    clock.now += 10
-    assert expired() == 1
+def _expired(harness: Harness, sessions: Sessions, reprieve: Reprieve) -> int:
+    policy = ReconcilePolicy(unit=harness.unit)
+    done = reconcile(sessions, harness.blobs, harness.watch, policy, reprieve)
+    assert done is not None
+    return done.expired

@@ -19,8 +19,9 @@ __all__ = ["NOT_THE_SERVICE", "UNAVAILABLE", "Address", "dump_safe_text", "read_
 _START = "start the embedded services: tidegate up; or check TIDEGATE_DATABASE_URL"
 
 # What a failed statement means for the caller, by SQLSTATE or by its class (the first two characters). An error
-# without a code never reached the server: the connection failed. What is in neither table is not about the service
-# (a constraint, a deadlock, a cancelled query, a bug) and passes as it is.
+# without a code never reached the server: the connection failed. A statement that was cancelled, or that waited for a
+# lock for as long as the server lets it, may go through the next time. What is in neither table is not about the
+# service (a constraint, a deadlock, a bug) and passes as it is.
 UNAVAILABLE: dict[str | None, tuple[str, str]] = {
     None: ("does not answer", _START),
     "08": ("closed the connection", _START),
@@ -29,6 +30,11 @@ UNAVAILABLE: dict[str | None, tuple[str, str]] = {
     "53": ("is out of resources", "free what it names (connections, disk or memory) on the Postgres server"),
     "58": ("had a system error", "look at the Postgres server's log"),
     "F0": ("can't read its configuration", "look at the Postgres server's log"),
+    "55P03": ("gave up waiting for a lock", "look at who holds it, and at lock_timeout of the role and the database"),
+    "57014": (
+        "cancelled a statement",
+        "look at what Postgres is busy with, and at statement_timeout of the role and the database",
+    ),
     "57P01": ("is shutting down", _START),
     "57P02": ("is restarting after a crash", "try again in a moment"),
     "57P03": ("is starting", "try again in a moment"),

@@ -425,3 +425,45 @@ def test_a_deadlock_at_the_end_of_a_unit_does_not_lose_its_result(harness: Harne
     assert crossed == ["held both"], "the unit's transaction was the one that gave way, and was run again"
     assert harness.run(document.run).state == RunState.DONE
     assert len(harness.embedder.calls) == 1
+
+
+def test_a_statement_that_is_cancelled_at_the_end_of_a_unit_does_not_lose_its_result(
+    harness: Harness, tmp_path: Path
+) -> None:
+    path = tmp_path / "one-chunk.md"
+    path.write_text("# Sluice\n\nIt opens at half tide.\n", encoding="utf-8")
+    (document,) = harness.enqueue(path)
+    holding = threading.Event()
+    cancelled: list[int] = []
+
+    def hold_the_run_and_cancel_who_waits() -> None:
+        who_waits = text(
+            "select pid from pg_locks where not granted and pg_blocking_pids(pid) @> array[pg_backend_pid()]"
+        )
+        with harness.sessions.begin() as session:
+            session.execute(text("select 1 from run for update"))
+            holding.set()
+            while not (found := session.scalars(who_waits).all()):
+                threading.Event().wait(0.01)
+            for pid in found:
+                session.execute(text("select pg_cancel_backend(:pid)"), {"pid": pid})
+            cancelled.extend(found)
+
+    slices = harness.dispatch()
+    answer = harness.embedder.embed
+
+    async def embed_while_held(*args: Any) -> Any:
+        if not holding.is_set():
+            thread.start()
+            holding.wait()
+        return await answer(*args)
+
+    thread = threading.Thread(target=hold_the_run_and_cancel_who_waits)
+    harness.embedder.embed = embed_while_held  # type: ignore[method-assign, assignment]
+    for piece in slices:
+        harness.ingest().run_slice(piece.run_id, piece.stage, piece.ordinals)
+    harness.drive()
+    thread.join()
+    assert cancelled
+    assert harness.run(document.run).state == RunState.DONE
+    assert len(harness.embedder.calls) == 1

@@ -51,6 +51,20 @@ def test_a_lost_connection_is_a_missing_service() -> None:
     assert "tidegate up" in error.remedy
 
 
+@pytest.mark.parametrize(
+    ("error", "setting"),
+    [
+        (psycopg.errors.QueryCanceled("canceling statement due to statement timeout"), "statement_timeout"),
+        (psycopg.errors.LockNotAvailable("canceling statement due to lock timeout"), "lock_timeout"),
+    ],
+)
+def test_what_the_server_had_no_more_patience_for_is_worth_another_try(error: psycopg.Error, setting: str) -> None:
+    found = translated(error, "db:5432/x")
+    assert isinstance(found, ServiceUnavailable)
+    assert str(error) in found.fact
+    assert setting in found.remedy
+
+
 def test_an_unreachable_server_is_named_without_its_password() -> None:
     engine = make_engine("postgres://someone:sekret@127.0.0.1:1/base", connect_timeout_s=2)
     with pytest.raises(ServiceUnavailable) as caught:

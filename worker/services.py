@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.domain.errors import ServiceUnavailable
 from pipeline.settings import Settings
 from worker.embedded import read_stack
 
-__all__ = ["Addresses", "find_services", "redis_info"]
+if TYPE_CHECKING:
+    from redis import Redis
+
+__all__ = ["Addresses", "find_services", "redis_info", "redis_refusal"]
 
 _REDIS_TIMEOUT_S = 3.0
+_TRIAL_KEY = "tidegate:doctor"
+_TRIAL_LIFE_S = 1
 _REMEDY = "start the embedded services: tidegate up; or set TIDEGATE_DATABASE_URL and TIDEGATE_REDIS_URL"
 
 
@@ -58,6 +65,29 @@ def redis_info(url: str) -> dict[str, Any]:
     Raises:
         ServiceUnavailable: It does not answer within 3 s.
     """
+    with _redis_at(url) as client:
+        info: dict[str, Any] = client.info()
+        return info
+
+
+def redis_refusal(url: str) -> str | None:
+    """What Redis says to a write; None when it takes it. A full one, a replica and one that can't save answer all else.
+
+    Raises:
+        ServiceUnavailable: It does not answer within 3 s.
+    """
+    from redis.exceptions import ResponseError
+
+    with _redis_at(url) as client:
+        try:
+            client.set(_TRIAL_KEY, "", ex=_TRIAL_LIFE_S)
+        except ResponseError as error:
+            return str(error)
+    return None
+
+
+@contextmanager
+def _redis_at(url: str) -> Iterator[Redis]:
     import redis
     from redis.backoff import NoBackoff
     from redis.retry import Retry
@@ -70,10 +100,9 @@ def redis_info(url: str) -> dict[str, Any]:
         decode_responses=True,
     )
     try:
-        info: dict[str, Any] = client.info()
+        yield client
     except redis.RedisError as error:
         remedy = "start the embedded services: tidegate up; or check TIDEGATE_REDIS_URL"
         raise ServiceUnavailable(f"Redis does not answer: {error}", remedy) from error
     finally:
         client.close()
-    return info

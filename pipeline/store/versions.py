@@ -1,4 +1,4 @@
-"""What the database server is."""
+"""What the database server is, and whether it takes writes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ class ServerVersions:
 
     postgres: str
     pgvector: str | None
+    read_only: bool
 
 
 def server_versions(session: Session) -> ServerVersions:
     """Ask the server."""
     postgres = session.scalar(text("show server_version")) or "?"
     pgvector = session.scalar(text("select extversion from pg_extension where extname = 'vector'"))
-    return ServerVersions(str(postgres).split(" ", 1)[0], pgvector)
+    read_only = session.scalar(text("show transaction_read_only")) == "on"
+    return ServerVersions(str(postgres).split(" ", 1)[0], pgvector, read_only)

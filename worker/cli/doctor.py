@@ -141,6 +141,9 @@ def _postgres(container: Container) -> Finding:
 
     with container.sessions() as session:
         versions = server_versions(session)
+    if versions.read_only:
+        remedy = "point TIDEGATE_DATABASE_URL at the primary server; or look at default_transaction_read_only"
+        return Finding("postgres", "failed", "it is read-only", remedy)
     check_schema(container.engine)
     revision = schema_revision(container.engine)
     if versions.pgvector is None:
@@ -149,11 +152,20 @@ def _postgres(container: Container) -> Finding:
 
 
 def _redis(container: Container) -> Finding:
-    from worker.services import redis_info
+    from worker.services import redis_info, redis_refusal
 
-    info = redis_info(container.addresses.redis_url)
+    url = container.addresses.redis_url
+    info = redis_info(url)
     name = "Valkey" if info.get("server_name") == "valkey" else "Redis"
     version = info.get("valkey_version") or info.get("redis_version")
+    refusal = redis_refusal(url)
+    if refusal is not None:
+        return Finding(
+            "redis",
+            "failed",
+            f"{name} {version} takes no writes: {refusal}",
+            "make room, or raise maxmemory; if it is a replica, point TIDEGATE_REDIS_URL at the master",
+        )
     policy = info.get("maxmemory_policy")
     if policy not in (None, "noeviction"):
         return Finding(

@@ -1,0 +1,70 @@
+"""What ``tidegate doctor`` says of services that answer and take no writes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import redis
+from sqlalchemy import text
+from sqlalchemy.engine import make_url
+
+from pipeline.store.session import Sessions
+from tests.integration.worker.conftest import Fleet
+
+
+def _found(check: str) -> dict[str, str]:
+    """One finding of ``tidegate doctor`` in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "worker", "doctor", "--json"],
+        env=os.environ,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    (found,) = (one for one in json.loads(done.stdout)["checks"] if one["check"] == check)
+    assert found["state"] == "ok" or done.returncode == 1
+    return dict(found)
+
+
+@contextmanager
+def _full(redis_url: str) -> Iterator[None]:
+    with redis.Redis.from_url(redis_url) as client:
+        client.config_set("maxmemory", 1)
+        try:
+            yield
+        finally:
+            client.config_set("maxmemory", 0)
+
+
+@contextmanager
+def _read_only(sessions: Sessions, database_url: str) -> Iterator[None]:
+    setting = f"alter database {make_url(database_url).database} set default_transaction_read_only"
+    with sessions.begin() as session:
+        session.execute(text(f"{setting} = on"))
+    try:
+        yield
+    finally:
+        with sessions.begin() as session:
+            session.execute(text("set transaction read write"))
+            session.execute(text(f"{setting} = off"))
+
+
+def test_a_redis_that_is_full_is_no_healthy_one(fleet: Fleet, redis_url: str) -> None:
+    with _full(redis_url):
+        found = _found("redis")
+    assert found["state"] == "failed"
+    assert "takes no writes: command not allowed when used memory" in found["detail"]
+    assert "maxmemory" in found["remedy"]
+    assert _found("redis")["state"] == "ok"
+
+
+def test_a_postgres_that_is_read_only_is_no_healthy_one(fleet: Fleet, sessions: Sessions, database_url: str) -> None:
+    with _read_only(sessions, database_url):
+        found = _found("postgres")
+    assert (found["state"], found["detail"]) == ("failed", "it is read-only")
+    assert "TIDEGATE_DATABASE_URL" in found["remedy"]

@@ -213,7 +213,8 @@ class _Facts:
     def _cancelled(self) -> tuple[list[str], list[str]]:
         detail = self.document.failure_detail
         lines = [f"{self.document.path} was {detail or 'cancelled'}."]
-        return lines, [f"tidegate enqueue {words_to_enqueue(self.document.path)}"]
+        # Enqueueing would find an earlier version of the same bytes unchanged.
+        return lines, [f"tidegate requeue --document {self._ref}"]
 
     def _progress(self) -> str:
         standing = self._standing

@@ -145,6 +145,15 @@ def test_every_state_is_explained(seed: Seed, reads: Reads, state: str) -> None:
     assert found["state"] == state
 
 
+def test_what_was_cancelled_goes_on_by_requeue_where_enqueue_would_find_it_unchanged(seed: Seed, reads: Reads) -> None:
+    document = seed.document("/a")
+    seed.run(document, "done", live=True)
+    seed.run(document, "cancelled")
+    found = why(reads, "/a")
+    assert "An earlier version of it is still found by search." in found.lines
+    assert found.commands == [f"tidegate requeue --document {str(document)[:8]}"]
+
+
 def test_without_a_beat_what_is_on_its_way_says_so_and_what_has_ended_does_not(
     seed: Seed, sessions: Sessions, reads: Reads
 ) -> None:

@@ -216,6 +216,16 @@ _PARKED = """
     group by place, primary_only order by place, primary_only
 """
 
+# Its document was to be done again, of the same bytes, and that came to nothing.
+_IS_STILL_LIVE = """
+    exists (select from document where document.live_run_id = run.id)
+    and not exists (
+        select from run newer
+        where newer.document_id = run.document_id and newer.id > run.id
+          and (newer.state not in ('failed', 'cancelled') or newer.blob_digest <> run.blob_digest)
+    )
+"""
+
 _DEGRADED = f"""
     select count(*) as units, count(distinct run.batch_id) + max(case when run.batch_id is null then 1 else 0 end)
                as batches,
@@ -223,5 +233,5 @@ _DEGRADED = f"""
     from unit
     join run on run.id = unit.run_id and run.state = 'done'
     left join batch on batch.id = run.batch_id
-    where unit.state = 'done' and unit.degraded and {_IS_NEWEST} {{condition}}
+    where unit.state = 'done' and unit.degraded and ({_IS_NEWEST} or {_IS_STILL_LIVE}) {{condition}}
 """  # noqa: S608

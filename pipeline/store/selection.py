@@ -23,7 +23,8 @@ class Chosen:
 
     Attributes:
         digest: Of the document's bytes as they stand now.
-        degraded: Done units of the run that were answered by a fallback.
+        degraded: Done units that were answered by a fallback: of the run, and of the live one where the run came to
+            nothing.
     """
 
     document_id: UUID
@@ -97,10 +98,12 @@ _CHOOSE = text(
            document.source_uri, document.collection_id, document.blob_digest, document.media_type,
            document.live_run_id, collection.name as collection,
            (select count(*) from unit
-            where unit.run_id = run.id and unit.state = 'done' and unit.degraded) as degraded
+            where unit.run_id in (run.id, live.id) and unit.state = 'done' and unit.degraded) as degraded
     from run
     join document on document.id = run.document_id
     join collection on collection.id = document.collection_id
+    left join run live on live.id = document.live_run_id and live.blob_digest = run.blob_digest
+                          and run.state in ('failed', 'cancelled')
     where run.id > :after
       and (cast(:collection_id as bigint) is null or run.collection_id = :collection_id)
       and (cast(:batch_ids as bigint[]) is null or run.batch_id = any(cast(:batch_ids as bigint[])))

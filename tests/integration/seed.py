@@ -48,14 +48,13 @@ class Seed:
     def run(self, document_id: UUID, state: str = "queued", *, live: bool = False, **values: Any) -> int:
         with self.sessions.begin() as session:
             document = session.get_one(Document, document_id)
-            values = {"recipe": _BODY, "recipe_digest": "r", **values}
+            values = {"recipe": _BODY, "recipe_digest": "r", "blob_digest": document.blob_digest, **values}
             if state in ("done", "empty", "failed", "cancelled"):
                 values.setdefault("finished_at", func.now())
             run = Run(
                 document_id=document_id,
                 collection_id=document.collection_id,
                 batch_id=document.batch_id,
-                blob_digest=document.blob_digest,
                 media_type=document.media_type,
                 state=state,
                 **values,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import UUID
@@ -15,8 +16,10 @@ from pipeline.domain.errors import UsageError
 from pipeline.domain.unit import Stage
 from pipeline.recipe import Recipe
 from pipeline.requeue import RequeueResult, Wanted, requeue
+from pipeline.status import status
 from pipeline.store.blob_rows import record_blobs, sweep_blobs
 from pipeline.store.file_blobs import FileBlobs
+from pipeline.store.reader import Reads
 from pipeline.store.schema import Attempt, Base, Blob, ChunkRow, Document, Embedding, Page, Run, Unit
 from pipeline.store.session import Sessions
 from pipeline.store.spaces import ensure_space
@@ -88,6 +91,25 @@ def test_degraded_units_are_redone_by_the_primary_alone(seed: Seed, sessions: Se
     assert [(run.path, run.reused_units, run.todo_units) for run in result.runs] == [("/a", 1, 1)]
     with sessions() as session:
         assert session.get_one(Run, result.runs[0].run).primary_only
+
+
+@pytest.mark.parametrize("state", ["cancelled", "failed"])
+def test_a_redo_of_degraded_units_that_came_to_nothing_can_be_asked_for_again(
+    seed: Seed, sessions: Sessions, reads: Reads, state: str
+) -> None:
+    document, changed = seed.document("/a", batch="b"), seed.document("/changed", batch="b")
+    for one in (document, changed):
+        seed.units(seed.run(one, "done", live=True), "describe", [1], input_digest="d", degraded=True)
+    seed.run(document, state, primary_only=True)
+    other_bytes = hashlib.sha256(b"/a").hexdigest()
+    seed.run(changed, state, blob_digest=other_bytes)
+    assert status(reads).notes == ["1 unit was answered by a fallback:  tidegate requeue --batch b --degraded"]
+
+    result = _requeue(sessions, Wanted(degraded=True), documents=["/a", "/changed"])
+
+    assert [run.path for run in result.runs] == ["/a"]
+    assert [one.path for one in result.refused] == ["/changed"]
+    assert status(reads).notes == []
 
 
 def test_from_a_stage_on_nothing_is_reused(seed: Seed, sessions: Sessions) -> None:

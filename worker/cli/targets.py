@@ -130,7 +130,7 @@ def _row(known: KnownTarget, status: TargetStatus, disabled: bool, tally: Any) -
         "state": "disabled" if disabled else status.state.value,
         "probing": status.probing,
         "until": until,
-        "kind": status.kind,
+        "kind": None if disabled else status.kind,
         "failures": status.failures,
         "in_flight": status.in_flight,
         "max_parallel": known.target.max_parallel,

@@ -45,6 +45,12 @@ def targets(*words: str) -> dict[str, Any]:
     return said
 
 
+def shown(preset: str) -> dict[str, Any]:
+    """A target as the list has it."""
+    (found,) = (one for one in targets()["targets"] if one["preset"] == preset)
+    return dict(found)
+
+
 class Notes:
     """Documents of one formatter call each, one after the other."""
 
@@ -85,8 +91,15 @@ def test_a_switch_and_a_reset_by_the_command_reach_a_running_worker_at_its_next_
     primary.behave("text", "overloaded", calls=1)
     assert notes.add() == (["text", "spare"], [])
     assert notes.add() == (["spare"], ["cooling"])
-    found = next(one for one in targets()["targets"] if one["preset"] == "text")
+    found = shown("text")
     assert (found["state"], found["kind"], found["failures"], found["failed_1h"]) == ("open", "overloaded", 1, 1)
+
+    # While a person keeps it off, what it failed with is not the reason.
+    targets("disable", "text")
+    found = shown("text")
+    assert (found["state"], found["kind"], found["until"]) == ("disabled", None, None)
+    targets("enable", "text")
+    assert shown("text")["kind"] == "overloaded"
 
     # A check is one real call to the target itself, cooling or not, and changes nothing.
     before = len(primary.calls("text"))

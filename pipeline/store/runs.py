@@ -178,7 +178,7 @@ def telling_failure(session: Session, run_id: int, stages: Sequence[Stage]) -> F
 
 def make_due(session: Session, run_ids: Sequence[int]) -> None:
     """Have the reconciler look at parked runs at its next pass."""
-    for table, where in ((Unit, Unit.run_id.in_(run_ids)), (Run, Run.id.in_(run_ids))):
+    for table, where in ((Run, Run.id.in_(run_ids)), (Unit, Unit.run_id.in_(run_ids))):
         session.execute(
             update(table)
             .where(where, table.state == "parked")

@@ -20,7 +20,7 @@ from pipeline.reconcile import Reconciled, ReconcilePolicy, reconcile
 from pipeline.store.blobs import BlobStore
 from pipeline.store.parked import make_timeless_due
 from pipeline.store.reprieve import Reprieve
-from pipeline.store.session import Sessions
+from pipeline.store.session import Sessions, transact
 from worker.events import EventLog
 from worker.passes import PassReport
 
@@ -104,8 +104,7 @@ class Beat:
             return ""
         if not self._looked_again:
             # A beat that starts may have another configuration than the one before: the next pass looks by that.
-            with self.sessions.begin() as session:
-                make_timeless_due(session)
+            transact(self.sessions, make_timeless_due)
             self._looked_again = True
         self.events.leases_lost(done.lost)
         self.events.runs_resumed(done.resumed, "a target has room again")

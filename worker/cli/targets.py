@@ -195,12 +195,12 @@ def _wake(terminal: Terminal, container: Container, made: CommandCalls, key: str
     from pipeline.domain.errors import ServiceUnavailable
     from pipeline.reconcile import wake_parked_runs
     from pipeline.store.parked import make_parked_due
+    from pipeline.store.session import transact
 
     stages = container.stages_of(key)
     if not stages:
         return 0
-    with container.sessions.begin() as session:
-        make_parked_due(session, stages)
+    transact(container.sessions, lambda session: make_parked_due(session, stages))
     watch = RegistryWatch(made.calls.registry, container.stage_chains, made.loop.submit)
     resumed = wake_parked_runs(container.sessions, watch, stages, container.reconcile_policy.most_units)
     try:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import delete, func, select, tuple_, update
 from sqlalchemy.orm import Session, sessionmaker
 
 from pipeline.domain.run import ENDED_RUN_STATES
@@ -29,35 +30,30 @@ def sweep(sessions: sessionmaker[Session], policy: RetentionPolicy) -> int:
     """Delete a portion of what has had its time; returns the rows touched."""
     touched = 0
     with sessions.begin() as session:
-        old = (
-            select(Attempt.id)
-            .where(Attempt.started_at < func.now() - _days(policy.attempts_days))
-            .limit(_PORTION)
-            .scalar_subquery()
+        old = select(Attempt.id).where(Attempt.started_at < func.now() - timedelta(days=policy.attempts_days))
+        touched += len(
+            session.scalars(delete(Attempt).where(Attempt.id.in_(old.limit(_PORTION))).returning(Attempt.id)).all()
         )
-        touched += len(session.scalars(delete(Attempt).where(Attempt.id.in_(old)).returning(Attempt.id)).all())
     with sessions.begin() as session:
         touched += delete_superseded_runs(session, policy.runs_kept, _PORTION)
     with sessions.begin() as session:
-        ended = (
-            select(Run.id)
+        seen = (
+            select(Page.run_id, Page.number)
+            .join(Run, Run.id == Page.run_id)
             .where(
+                Page.image_digest.is_not(None),
                 Run.state.in_([state.value for state in ENDED_RUN_STATES]),
-                Run.finished_at < func.now() - _days(policy.page_images_days),
+                Run.finished_at < func.now() - timedelta(days=policy.page_images_days),
             )
-            .scalar_subquery()
+            .limit(_PORTION)
         )
         touched += len(
             session.scalars(
                 update(Page)
-                .where(Page.image_digest.is_not(None), Page.run_id.in_(ended))
+                .where(tuple_(Page.run_id, Page.number).in_(seen))
                 .values(image_digest=None, image_purged=True)
                 .returning(Page.number)
                 .execution_options(synchronize_session=False)
             ).all()
         )
     return touched
-
-
-def _days(days: float) -> object:
-    return func.make_interval(0, 0, 0, 0, 0, 0, days * 86_400.0)

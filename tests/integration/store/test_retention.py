@@ -10,6 +10,7 @@ from sqlalchemy import func, select, text, update
 from pipeline.attempts import attempts
 from pipeline.delete import delete
 from pipeline.status import status
+from pipeline.store.blob_rows import record_blobs
 from pipeline.store.blobs import BlobStore
 from pipeline.store.file_blobs import FileBlobs
 from pipeline.store.reader import Reads
@@ -60,6 +61,24 @@ def test_attempts_go_after_their_time(document: UUID, sessions: Sessions) -> Non
     sweep(sessions, RetentionPolicy(runs_kept=1))
     with sessions() as session:
         assert set(session.scalars(select(Attempt.message))) == {"call 0", "call 2", "call 3"}
+
+
+def test_page_images_go_after_their_time_a_portion_at_a_time(
+    seed: Seed, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.store.retention._PORTION", 2)
+    with sessions.begin() as session:
+        record_blobs(session, [("image", 1, "image/jpeg")])
+    document = seed.document("/a.pdf")
+    old, new = (seed.run(document, "done", finished_at=func.now() - text(f"interval '{days} days'")) for days in (8, 6))
+    for number in (1, 2, 3):
+        seed.page(old, number, "text", image_digest="image")
+    seed.page(new, 1, "text", image_digest="image")
+
+    assert [sweep(sessions, RetentionPolicy()) for _ in range(3)] == [2, 1, 0]
+    with sessions() as session:
+        assert session.scalars(select(Page.run_id).where(Page.image_digest.is_not(None))).all() == [new]
+        assert session.scalars(select(Page.run_id).where(Page.image_purged)).all() == [old] * 3
 
 
 def test_a_document_is_deleted_with_its_whole_history(

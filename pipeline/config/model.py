@@ -42,11 +42,13 @@ __all__ = [
     "UnitConfig",
 ]
 
-# The upper bounds keep every value inside what Postgres' intervals and bigints hold.
+# The upper bounds keep every value inside what Postgres' intervals and bigints hold, and days on this side of its
+# earliest time.
 Seconds = Annotated[float, Field(gt=0, le=1e9)]
 SecondsOrNone = Annotated[float, Field(ge=0, le=1e9)]
 Count = Annotated[int, Field(ge=1, le=10**12)]
 CountOrNone = Annotated[int, Field(ge=0, le=10**12)]
+MAX_DAYS = 10**6
 Modality = Literal["text", "image", "audio", "video"]
 # The kinds that a rule may change. What the caller did, or our own bug, is held against no target by any rule.
 # Written out because this room lies below failover; a test compares it with FailureKind.
@@ -350,9 +352,9 @@ class DispatchConfig(Strict):
 
 
 class RetentionConfig(Strict):
-    attempts_days: Count = 365
+    attempts_days: int = Field(default=365, ge=1, le=MAX_DAYS)
     runs_kept: Count = 3
-    page_images_days: CountOrNone = 7
+    page_images_days: int = Field(default=7, ge=0, le=MAX_DAYS)
 
 
 class LimitsConfig(Strict):

@@ -55,6 +55,10 @@ CASES = {
         "unit: {slice: 99999999999999999999999999}\n",
         "tidegate.yaml:1: unit.slice is 99999999999999999999999999, which should be 1e+12 or less",
     ),
+    "a retention beyond all time": (
+        "retention: {attempts_days: 10000000}",
+        "tidegate.yaml:1: retention.attempts_days is 10000000, which should be 1e+06 or less",
+    ),
     "a lease beyond its deadline": (
         "unit: {lease_s: 60, hard_deadline_s: 30}\n",
         "tidegate.yaml:1: unit.lease_s is 60, above unit.hard_deadline_s (30); lower it",

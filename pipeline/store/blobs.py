@@ -6,7 +6,6 @@ that no dump, query or message of ours ever holds one.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 from pipeline.domain.errors import ConfigError, RejectedInput
 
-__all__ = ["BlobSource", "BlobStore", "StoredBlob", "digest_of", "file_chunks", "missing", "open_blobs"]
+__all__ = ["BlobSource", "BlobStore", "StoredBlob", "file_chunks", "missing", "open_blobs"]
 
 CHUNK_BYTES = 1 << 20
 
@@ -52,21 +51,6 @@ class BlobSource:
 
 class BlobStore(Protocol):
     """Content-addressed bytes. Every operation may raise ``ServiceUnavailable`` (full, forbidden, unreachable)."""
-
-    def put_path(self, path: Path, *, digest: str | None = None) -> StoredBlob:
-        """Store a file's bytes. What is hashed is what is stored, even when somebody writes to the file meanwhile.
-
-        Args:
-            digest: What the file hashed to a moment ago, which saves a read.
-
-        Raises:
-            OSError: ``path`` itself can't be read.
-        """
-        ...
-
-    def put_bytes(self, data: bytes) -> StoredBlob:
-        """Store bytes."""
-        ...
 
     def put_all(self, sources: Sequence[BlobSource]) -> list[StoredBlob | OSError]:
         """Store many files, which costs less than one after the other; all are there for good when it returns.
@@ -135,20 +119,6 @@ def file_chunks(file: BinaryIO) -> Iterator[bytes]:
     """An open file's bytes, a piece at a time."""
     while chunk := file.read(CHUNK_BYTES):
         yield chunk
-
-
-def digest_of(path: Path) -> tuple[str, int]:
-    """SHA-256 (hex) and length in bytes of a file.
-
-    Raises:
-        OSError: It can't be read.
-    """
-    hasher, size = hashlib.sha256(), 0
-    with path.open("rb") as file:
-        for chunk in file_chunks(file):
-            hasher.update(chunk)
-            size += len(chunk)
-    return hasher.hexdigest(), size
 
 
 def missing(digest: str, where: str) -> RejectedInput:

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pipeline.domain.errors import ServiceUnavailable
-from pipeline.store.blobs import BlobSource, StoredBlob, digest_of, file_chunks, missing
+from pipeline.store.blobs import BlobSource, StoredBlob, file_chunks, missing
 from pipeline.store.durable import make_durable
 
 __all__ = ["FileBlobs"]
@@ -41,20 +41,6 @@ class FileBlobs:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             # Made by hand or under a wide umask: still nobody else's business.
             root.chmod(0o700)
-
-    def put_path(self, path: Path, *, digest: str | None = None) -> StoredBlob:
-        # Bytes are often known already: reading a file twice costs less than writing it once.
-        known = digest or digest_of(path)[0]
-        if self.exists(known):
-            return StoredBlob(known, self._path(known).stat().st_size, created=False)
-        with path.open("rb") as file:
-            return self._put(file_chunks(file), path.name)
-
-    def put_bytes(self, data: bytes) -> StoredBlob:
-        digest = hashlib.sha256(data).hexdigest()
-        if self.exists(digest):
-            return StoredBlob(digest, len(data), created=False)
-        return self._put(iter((data,)), digest[:12])
 
     def put_all(self, sources: Sequence[BlobSource]) -> list[StoredBlob | OSError]:
         with self._storing("the files"):
@@ -172,31 +158,6 @@ class FileBlobs:
             changed.add(folder)
         make_durable(sorted(changed), root)
 
-    def _put(self, chunks: Iterator[bytes], name: str) -> StoredBlob:
-        hasher, size = hashlib.sha256(), 0
-        with self._storing(name):
-            handle, temporary = tempfile.mkstemp(dir=self._incoming)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                for chunk in chunks:
-                    hasher.update(chunk)
-                    size += len(chunk)
-                    with self._storing(name):
-                        file.write(chunk)
-                with self._storing(name):
-                    file.flush()
-                    os.fsync(file.fileno())
-            with self._storing(name):
-                target = Path(self._place(hasher.hexdigest()))
-                target.parent.mkdir(mode=0o700, exist_ok=True)
-                created = not target.exists()
-                os.replace(temporary, target)
-                _sync_folder(target.parent)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-        return StoredBlob(hasher.hexdigest(), size, created)
-
     def _path(self, digest: str) -> Path:
         """Where a blob lies, or would."""
         place = self._place(digest)
@@ -256,11 +217,3 @@ def _secret_name(name: str) -> str:
     if not _SECRET.fullmatch(name):
         raise ValueError(f"not a secret's name: {name!r}")
     return name
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

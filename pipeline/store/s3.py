@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.domain.errors import ConfigError, ServiceUnavailable
-from pipeline.store.blobs import BlobSource, StoredBlob, digest_of, missing
+from pipeline.store.blobs import BlobSource, StoredBlob, file_chunks, missing
 
 __all__ = ["S3Blobs", "open_s3"]
 
@@ -49,44 +49,10 @@ class S3Blobs:
         self._bucket = bucket
         self._prefix = f"{prefix}/" if prefix else ""
 
-    def put_path(self, path: Path, *, digest: str | None = None) -> StoredBlob:
-        known = digest or digest_of(path)[0]
-        if self.exists(known):
-            return StoredBlob(known, path.stat().st_size, created=False)
-        # The bytes that were hashed are the bytes that are sent: a copy can't change on the way.
-        with tempfile.NamedTemporaryFile() as copy:
-            hasher, size = hashlib.sha256(), 0
-            with path.open("rb") as file:
-                while chunk := file.read(1 << 20):
-                    hasher.update(chunk)
-                    size += len(chunk)
-                    copy.write(chunk)
-            copy.seek(0)
-            stored = hasher.hexdigest()
-            with self._calling():
-                self._client.upload_fileobj(copy, self._bucket, self._key(stored))
-        return StoredBlob(stored, size, created=True)
-
-    def put_bytes(self, data: bytes) -> StoredBlob:
-        digest = hashlib.sha256(data).hexdigest()
-        if self.exists(digest):
-            return StoredBlob(digest, len(data), created=False)
-        with self._calling():
-            self._client.put_object(Bucket=self._bucket, Key=self._key(digest), Body=data)
-        return StoredBlob(digest, len(data), created=True)
-
     def put_all(self, sources: Sequence[BlobSource]) -> list[StoredBlob | OSError]:
-        def put(source: BlobSource) -> StoredBlob | OSError:
-            try:
-                if source.data is not None:
-                    return self.put_bytes(source.data)
-                return self.put_path(source.path, digest=source.digest)
-            except OSError as error:
-                return error
-
         # Most of the time goes into waiting for the answers.
         with ThreadPoolExecutor(_SENDERS, "blobs") as pool:
-            return list(pool.map(put, sources))
+            return list(pool.map(self._put, sources))
 
     def read(self, digest: str) -> bytes:
         data = self._get(self._key(digest))
@@ -129,6 +95,33 @@ class S3Blobs:
     def delete_secret(self, name: str) -> None:
         with self._calling():
             self._client.delete_object(Bucket=self._bucket, Key=self._secret_key(name))
+
+    def _put(self, source: BlobSource) -> StoredBlob | OSError:
+        if self.exists(source.digest):
+            return StoredBlob(source.digest, source.size_bytes, created=False)
+        if source.data is not None:
+            with self._calling():
+                self._client.put_object(Bucket=self._bucket, Key=self._key(source.digest), Body=source.data)
+            return StoredBlob(source.digest, source.size_bytes, created=True)
+        try:
+            return self._copy(source.path)
+        except OSError as error:
+            return error
+
+    def _copy(self, path: Path) -> StoredBlob:
+        # The bytes that are hashed are the bytes that are sent: a copy can't change on the way.
+        with tempfile.NamedTemporaryFile() as copy:
+            hasher, size = hashlib.sha256(), 0
+            with path.open("rb") as file:
+                for chunk in file_chunks(file):
+                    hasher.update(chunk)
+                    size += len(chunk)
+                    copy.write(chunk)
+            copy.seek(0)
+            stored = hasher.hexdigest()
+            with self._calling():
+                self._client.upload_fileobj(copy, self._bucket, self._key(stored))
+        return StoredBlob(stored, size, created=True)
 
     def _key(self, digest: str) -> str:
         return f"{self._prefix}{digest[:2]}/{digest[2:4]}/{digest}"

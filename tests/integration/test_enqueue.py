@@ -23,6 +23,7 @@ from pipeline.store.file_blobs import FileBlobs
 from pipeline.store.runs import move_run
 from pipeline.store.schema import Batch, Blob, Document, Run, Unit
 from pipeline.store.session import Sessions, make_engine, make_sessions
+from tests.blobs import put as put_blob
 from tests.unit.documents.archives import zipped
 
 RECIPE = Recipe({"stages": {"embed": {"model": "local/wordllama", "dim": 256}}, "v": 1})
@@ -301,22 +302,27 @@ def test_slices_are_reported_as_they_are_accepted(
     assert put.count(Run) == 10
 
 
-def test_a_blob_swept_away_just_before_the_commit_is_stored_again(put: Enqueuer, page: Path) -> None:
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_blob_swept_away_just_before_the_commit_is_stored_again_if_its_file_is_there(
+    put: Enqueuer, page: Path, gone: bool
+) -> None:
     class Swept(FileBlobs):
         def put_all(self, sources: Sequence[BlobSource]) -> list[StoredBlob | OSError]:
             put = super().put_all(sources)
-            for blob in put:
+            for source, blob in zip(sources, put, strict=True):
                 if isinstance(blob, StoredBlob) and not blob.created:
                     self.delete(blob.digest)
+                    if gone:
+                        source.path.unlink()
             return put
 
-    put.blobs.put_bytes(page.read_bytes())
+    put_blob(put.blobs, page.read_bytes())
     put.blobs.__class__ = Swept
 
     document = put(page).documents[0]
 
     with put.sessions() as session:
-        assert put.blobs.exists(session.get_one(Run, document.run).blob_digest)
+        assert put.blobs.exists(session.get_one(Run, document.run).blob_digest) is not gone
 
 
 @pytest.mark.parametrize(

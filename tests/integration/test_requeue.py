@@ -23,6 +23,7 @@ from pipeline.store.reader import Reads
 from pipeline.store.schema import Attempt, Base, Blob, ChunkRow, Document, Embedding, Page, Run, Unit
 from pipeline.store.session import Sessions
 from pipeline.store.spaces import ensure_space
+from tests.blobs import put as put_blob
 from tests.integration.seed import Seed
 
 RECIPE = Recipe({"stages": {"embed": {"model": "m", "dim": 3}}, "v": "now"})
@@ -218,7 +219,7 @@ def test_cancel_ends_the_active_runs_of_a_batch_and_keeps_what_is_done(seed: See
 def test_delete_takes_everything_with_it_and_leaves_what_others_need(
     seed: Seed, sessions: Sessions, blobs: FileBlobs
 ) -> None:
-    shared, image, own = (blobs.put_bytes(data).digest for data in (b"shared", b"image", b"own"))
+    shared, image, own = (put_blob(blobs, data).digest for data in (b"shared", b"image", b"own"))
     space = ensure_space(sessions, "m", 3)
     with sessions.begin() as session:
         record_blobs(session, [(digest, 1, "image/png") for digest in (shared, image, own)])
@@ -290,7 +291,7 @@ def _age_blobs(sessions: Sessions) -> None:
 
 
 def test_the_sweep_of_all_takes_only_what_nobody_refers_to(seed: Seed, sessions: Sessions, blobs: FileBlobs) -> None:
-    used, unused = blobs.put_bytes(b"used").digest, blobs.put_bytes(b"unused").digest
+    used, unused = put_blob(blobs, b"used").digest, put_blob(blobs, b"unused").digest
     with sessions.begin() as session:
         record_blobs(session, [(used, 1, "x"), (unused, 1, "x")])
     seed.document("/a", digest=used)
@@ -304,7 +305,7 @@ def test_the_sweep_of_all_takes_only_what_nobody_refers_to(seed: Seed, sessions:
 def test_the_sweep_passes_over_a_blob_that_is_being_referred_to(
     seed: Seed, sessions: Sessions, blobs: FileBlobs
 ) -> None:
-    digest = blobs.put_bytes(b"wanted").digest
+    digest = put_blob(blobs, b"wanted").digest
     with sessions.begin() as session:
         record_blobs(session, [(digest, 1, "x")])
     _age_blobs(sessions)

@@ -19,6 +19,7 @@ from pipeline.domain.unit import MODEL_STAGES, Stage, When
 from pipeline.recipe import Recipe, build_recipe
 from pipeline.store.file_blobs import FileBlobs
 from pipeline.work import Done, Models, Workshop
+from tests.blobs import put as put_blob
 from tests.integration.ledger.harness import DIM, ScriptedChat, ScriptedEmbedder, cues
 
 __all__ = ["World"]
@@ -105,5 +106,5 @@ class World:
             self._parsed[digest] = done, images
             return [done]
         done, images = self._parsed[digest]
-        stored = {n: (self.blobs.put_bytes(data), kind) for n, (data, kind) in images.items()}
+        stored = {n: (put_blob(self.blobs, data), kind) for n, (data, kind) in images.items()}
         return [replace(done, value=replace(done.value, images=stored))]

@@ -18,6 +18,7 @@ from pipeline.domain.errors import ConfigError, RejectedInput, ServiceUnavailabl
 from pipeline.store.blobs import BlobSource, BlobStore, StoredBlob, open_blobs
 from pipeline.store.file_blobs import FileBlobs
 from pipeline.store.s3 import S3Blobs
+from tests.blobs import put as put_blob
 
 
 class Bucket:
@@ -59,29 +60,18 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
 
 
 def test_a_blob_is_read_back_by_its_sha256(store: BlobStore, tmp_path: Path) -> None:
-    file = tmp_path / "a.pdf"
-    file.write_bytes(b"x" * 3_000_000)
+    data = b"x" * 3_000_000
 
-    put = store.put_path(file)
+    (put,) = store.put_all([_source(tmp_path / "a.pdf", data, held=False)])
 
-    assert put.digest == hashlib.sha256(file.read_bytes()).hexdigest()
-    assert (put.size_bytes, put.created) == (3_000_000, True)
-    assert store.read(put.digest) == file.read_bytes()
+    assert put == StoredBlob(hashlib.sha256(data).hexdigest(), 3_000_000, created=True)
+    assert store.read(put.digest) == data
     with store.local_path(put.digest) as path:
-        assert path.read_bytes() == file.read_bytes()
-
-
-def test_the_same_bytes_are_stored_once(store: BlobStore, tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"same")
-
-    first, second = store.put_path(tmp_path / "a"), store.put_bytes(b"same")
-
-    assert first.digest == second.digest
-    assert (first.created, second.created) == (True, False)
+        assert path.read_bytes() == data
 
 
 def test_a_missing_blob_says_so_and_deleting_twice_is_no_error(store: BlobStore) -> None:
-    digest = store.put_bytes(b"gone soon").digest
+    digest = put_blob(store, b"gone soon").digest
     store.delete(digest)
     store.delete(digest)
 
@@ -104,7 +94,7 @@ def test_files_are_nobody_elses_business(tmp_path: Path) -> None:
     root = tmp_path / "blobs"
     root.mkdir(mode=0o755)
     store = FileBlobs(root)
-    store.put_bytes(b"private")
+    put_blob(store, b"private")
     store.put_secret("7f3a", "p")
 
     modes = {stat.S_IMODE(path.stat().st_mode) for path in [root, *root.rglob("*")] if path.is_dir()}
@@ -122,7 +112,7 @@ def test_a_full_disk_is_one_clear_error_and_leaves_nothing_behind(
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(ServiceUnavailable, match="no space left for") as caught:
-        store.put_bytes(b"too much")
+        put_blob(store, b"too much")
 
     assert "TIDEGATE_BLOB_URL" in caught.value.remedy
     assert [path for path in (tmp_path / "blobs").rglob("*") if path.is_file()] == []
@@ -138,7 +128,7 @@ def test_a_bucket_that_does_not_answer_is_a_missing_service() -> None:
     bucket = Bucket()
     bucket.down = True
     with pytest.raises(ServiceUnavailable, match="the bucket 'b' failed"):
-        S3Blobs(bucket, "b").put_bytes(b"x")
+        put_blob(S3Blobs(bucket, "b"), b"x")
 
 
 @pytest.mark.parametrize("url", ["ftp://host/x", "file://host/x", "blobs", "s3://", ""])
@@ -149,7 +139,7 @@ def test_another_kind_of_url_is_a_configuration_error(url: str) -> None:
 
 def test_a_file_url_is_decoded(tmp_path: Path) -> None:
     store = open_blobs(f"file://{tmp_path}/with%20space")
-    store.put_bytes(b"x")
+    put_blob(store, b"x")
     assert (tmp_path / "with space").is_dir()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from shlex import quote
 from typing import Any
 from uuid import UUID
 
@@ -326,7 +327,7 @@ def _notes(degraded: Degraded, batch: str | None) -> list[str]:
     if not degraded.units:
         return []
     label = batch or degraded.batch
-    whose = f"--batch {label}" if label else "--batch LABEL"
+    whose = f"--batch {quote(label)}" if label else "--batch LABEL"
     were = "unit was" if degraded.units == 1 else "units were"
     return [f"{degraded.units:,} {were} answered by a fallback:  tidegate requeue {whose} --degraded"]
 

@@ -151,7 +151,8 @@ class _Facts:
         return lines, commands
 
     def _queued(self) -> tuple[list[str], list[str]]:
-        ahead = f"{self._ahead} documents of its collection are ahead of it" if self._ahead else "it is the next"
+        many = "document of its collection is" if self._ahead == 1 else "documents of its collection are"
+        ahead = f"{self._ahead} {many} ahead of it" if self._ahead else "it is the next"
         idle, commands = self._unattended(Stage.PARSE)
         return [f"{self.document.path} is queued; {ahead}.", *idle], commands
 

@@ -150,10 +150,10 @@ def test_a_beat_that_is_missing_or_silent_is_an_alarm_while_anything_is_under_wa
 
 def test_progress_parked_and_degraded_are_summed_up(seed: Seed, reads: Reads) -> None:
     until = datetime(2031, 1, 1, tzinfo=UTC)
-    parked = seed.run(seed.document("/a", batch="b"), "parked", resume_at=until)
+    parked = seed.run(seed.document("/a", batch="spring tide"), "parked", resume_at=until)
     seed.units(parked, "describe", [1], finished_at=datetime.now(UTC))
     seed.units(parked, "describe", [2], "parked", resume_at=until)
-    done = seed.run(seed.document("/b", batch="b"), "done")
+    done = seed.run(seed.document("/b", batch="spring tide"), "done")
     seed.units(done, "describe", [1, 2], degraded=True)
 
     found = status(reads)
@@ -161,7 +161,7 @@ def test_progress_parked_and_degraded_are_summed_up(seed: Seed, reads: Reads) ->
     describe = next(one for one in found.stages if one.stage is Stage.DESCRIBE)
     assert (describe.total, describe.done, describe.parked, describe.lately) == (4, 3, 1, 1)
     assert [(one.stage, one.documents, one.resume_at) for one in found.parked] == [(Stage.DESCRIBE, 1, until)]
-    assert found.notes[0] == "2 units were answered by a fallback:  tidegate requeue --batch b --degraded"
+    assert found.notes[0] == "2 units were answered by a fallback:  tidegate requeue --batch 'spring tide' --degraded"
 
 
 def test_a_next_try_is_never_in_the_past(seed: Seed, reads: Reads) -> None:

@@ -62,6 +62,7 @@ def test_a_queued_document_says_how_many_are_ahead_and_who_is_missing(seed: Seed
     last = why(reads, "/2")
 
     assert last.lines[0] == "/2 is queued; 3 documents of its collection are ahead of it."
+    assert why(reads, "/0").lines[0] == "/0 is queued; 1 document of its collection is ahead of it."
     assert "No worker takes from parse." in last.lines
     assert "tidegate worker --queues parse" in last.commands
     assert why(reads, "/urgent").lines[0] == "/urgent is queued; it is the next."

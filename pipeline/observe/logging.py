@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable, MutableMapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TextIO
+from urllib.parse import quote
 
 # structlog imports rich, a tenth of the time of a command that has nothing to log: only what writes a line imports it.
 if TYPE_CHECKING:
@@ -140,7 +141,8 @@ class _Mask:
         for secret in secrets:
             value = secret.strip()
             if len(value) >= _SHORTEST_SECRET:
-                forms |= {value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
+                escaped = json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]
+                forms |= {value, *escaped, quote(value, safe="")}
         # The longest first: one secret may be part of another.
         self._forms = sorted(forms, key=len, reverse=True)
 

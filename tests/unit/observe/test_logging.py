@@ -62,6 +62,16 @@ def test_secrets_are_masked_in_messages_fields_and_tracebacks() -> None:
     assert line["nested"] == {"deep": ["**********"]}
 
 
+def test_a_secret_is_masked_as_a_url_writes_it() -> None:
+    stream = io.StringIO()
+    configure_logging(stream=stream, secrets=["pass/word@1", "ключ-к"])
+
+    get_logger("x").info("url.read", url="redis://:pass%2Fword%401@host", key="%D0%BA%D0%BB%D1%8E%D1%87-%D0%BA")
+
+    [line] = _lines(stream)
+    assert (line["url"], line["key"]) == ("redis://:**********@host", "**********")
+
+
 def test_a_secret_type_shows_no_value() -> None:
     stream = io.StringIO()
     configure_logging(stream=stream)

@@ -251,12 +251,13 @@ class Ingest:
     # --- during -------------------------------------------------------------------------------------------------
 
     def _work(self, jobs: Sequence[Job], endings: Endings) -> None:
-        running = {number: _Running(job, self._start(job)) for number, job in enumerate(jobs)}
+        running: dict[int, _Running] = {}
         ended: queue.SimpleQueue[int] = queue.SimpleQueue()
-        for number, one in running.items():
-            one.future.add_done_callback(partial(_announce, ended, number))
         leases = _Leases(partial(self._renew, running), self.policy.lease_s / 3)
         try:
+            for number, job in enumerate(jobs):
+                running[number] = _Running(job, self._start(job))
+                running[number].future.add_done_callback(partial(_announce, ended, number))
             self._collect(running, ended, replace(endings, meanwhile=leases.renew_if_due), leases)
         except BaseException:
             for one in running.values():

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -217,6 +219,28 @@ def test_two_last_units_that_end_together_meet_in_one_chunk_unit(harness: Harnes
     with ThreadPoolExecutor(len(numbers)) as pool:
         list(pool.map(lambda n: harness.ingest().run_slice(document.run or 0, Stage.FORMAT, [n]), numbers))
     assert harness.states(document.run, Stage.CHUNK) == [UnitState.PENDING]
+
+
+def test_work_that_was_begun_is_called_off_when_the_rest_of_its_slice_cant_be(harness: Harness, tmp_path: Path) -> None:
+    path = tmp_path / "two.md"
+    path.write_text("\n\n".join(f"# Part {n}\n\n{'word ' * 900}" for n in range(4)))
+    harness.enqueue(path)
+    for piece in harness.dispatch():
+        harness.ingest().run_slice(piece.run_id, piece.stage, piece.ordinals)
+    begun: list[Future[Any]] = []
+
+    def submit(coroutine: Coroutine[Any, Any, Any]) -> Future[Any]:
+        coroutine.close()
+        if begun:
+            raise RuntimeError("Event loop is closed")
+        begun.append(Future())
+        return begun[0]
+
+    (piece,) = harness.dispatch()
+    assert len(piece.ordinals) > 1
+    with pytest.raises(RuntimeError):
+        replace(harness.ingest(), submit=submit).run_slice(piece.run_id, piece.stage, piece.ordinals)
+    assert begun[0].cancelled()
 
 
 def test_nothing_is_claimed_while_every_target_cools(harness: Harness, note: Path) -> None:

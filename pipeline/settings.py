@@ -23,12 +23,12 @@ __all__ = ["Settings", "read_settings"]
 
 _DATABASE_SCHEMES = ("postgresql", "postgres", "postgresql+psycopg")
 _REDIS_SCHEMES = ("redis", "rediss", "unix")
-_HIDDEN = frozenset({"TIDEGATE_DATABASE_URL", "TIDEGATE_REDIS_URL", "TIDEGATE_FLOWER_BASIC_AUTH", "TIDEGATE_API_TOKEN"})
+_HIDDEN = frozenset({"TIDEGATE_DATABASE_URL", "TIDEGATE_REDIS_URL", "TIDEGATE_FLOWER_BASIC_AUTH"})
 
 # What names an installation's parts; another one beside it has its own.
 _NAMED = frozenset(
-    {"database_url", "redis_url", "blob_url", "model_name", "model_fallback_chain", "flower_basic_auth"}
-    | {"metrics_port", "api_token"}
+    {"database_url", "redis_url", "blob_url", "model_name", "model_fallback_chain"}
+    | {"flower_basic_auth", "metrics_port"}
 )
 _KEPT = frozenset({"TIDEGATE_LOG_LEVEL", "TIDEGATE_LOG_FORMAT"})
 
@@ -48,8 +48,6 @@ class Settings(BaseSettings):
         flower_address: Flower's address: a container's port can be published from 0.0.0.0 only.
         flower_basic_auth: ``user:password`` that Flower asks for.
         metrics_port: Where this process serves Prometheus metrics; None for nowhere.
-        api_port: Where the API listens, on loopback.
-        api_token: The token that the API asks for.
         log_format: ``auto`` writes JSON where stderr is no terminal.
     """
 
@@ -68,8 +66,6 @@ class Settings(BaseSettings):
     flower_address: str = "127.0.0.1"
     flower_basic_auth: SecretStr | None = None
     metrics_port: int | None = Field(default=None, ge=1, le=65535)
-    api_port: int = Field(default=8787, ge=1, le=65535)
-    api_token: SecretStr | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["auto", "json", "console"] = "auto"
 

@@ -351,9 +351,8 @@ class Container:
             yield password
         if password := _password(self.addresses.redis_url):
             yield password
-        for secret in (self.settings.flower_basic_auth, self.settings.api_token):
-            if secret is not None:
-                yield secret.get_secret_value()
+        if self.settings.flower_basic_auth is not None:
+            yield self.settings.flower_basic_auth.get_secret_value()
         for secret in self.chains.secrets.values():
             yield secret.get_secret_value()
 

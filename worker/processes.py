@@ -1,7 +1,7 @@
 """The processes that ``tidegate worker``, ``beat`` and ``flower`` run in the foreground, each until it is told to end.
 
-Connections to Postgres, stated together: a worker 12 and its quarantine 4 more, a beat 4, Flower 1, an API 8, a command
-3. A stack of five workers with all the rest holds 95, and the embedded server allows 200; another server needs
+Connections to Postgres, stated together: a worker 12 and its quarantine 4 more, a beat 4, Flower 1, a supervisor 2, a
+command 3. A stack of five workers with all the rest holds 87, and the embedded server allows 200; another server needs
 ``max_connections`` above 16 for each worker process.
 """
 

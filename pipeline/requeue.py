@@ -29,7 +29,6 @@ from pipeline.store.spaces import ensure_space
 __all__ = ["Refused", "RequeueResult", "Requeued", "Wanted", "requeue"]
 
 _PORTION = 500
-_ALL_UNITS = 1_000_000
 _ENDED_WITHOUT_RESULT = frozenset({RunState.FAILED, RunState.CANCELLED})
 
 
@@ -277,7 +276,7 @@ def _woken(sessions: Sessions, run_id: int) -> bool:
         run = lock_run(session, run_id)
         if run is None or run.state != RunState.PARKED:
             return False
-        wake_parked(session, run_id, None, _ALL_UNITS)
+        wake_parked(session, run_id)
         return move_run(session, run_id, RunState.RUNNING)
 
 

@@ -122,8 +122,6 @@ class Process:
     host: str
     role: str
     queues: tuple[str, ...]
-    slots: int
-    started_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,9 +307,7 @@ def _document(row: DocumentRow) -> DocumentStatus:
 
 
 def _processes(reader: Reader) -> list[Process]:
-    return [
-        Process(one.pid, one.host, one.role, one.queues, one.slots, one.started_at) for one in fresh_workers(reader)
-    ]
+    return [Process(one.pid, one.host, one.role, one.queues) for one in fresh_workers(reader)]
 
 
 def _queues(by_stage: Mapping[str, int], processes: Sequence[Process]) -> dict[Queue, QueueLoad]:

@@ -145,7 +145,6 @@ class CallPolicy:
         reserve_s: Kept back for the last target: one that is not the last gets the time left minus this.
         interactive: Somebody waits: a full target is passed over after ``permit_wait_s`` and content policy stops.
             Ingestion waits for a permit up to ``permit_wait_max_s``.
-        collected: The answer is held until complete, so a failure in mid-stream may switch.
         allow_empty: An empty answer is an answer.
         wait_for_recovery: When everybody is cooling, wait for the soonest recovery that the deadline leaves room for.
     """
@@ -157,7 +156,6 @@ class CallPolicy:
     permit_wait_max_s: float = 60.0
     max_output_bytes: int = 4_194_304
     interactive: bool = False
-    collected: bool = True
     allow_empty: bool = False
     wait_for_recovery: bool = False
 

@@ -69,7 +69,6 @@ class Known:
     """A stored document: its live run and its newest one, each with what it was made from."""
 
     id: UUID
-    uri: str
     live_run_id: int | None
     live_from: tuple[str, str] | None
     newest_run_id: int | None
@@ -132,7 +131,6 @@ def known_documents(session: Session, collection_id: int, uris: Sequence[str]) -
     return {
         row.source_uri: Known(
             id=row.id,
-            uri=row.source_uri,
             live_run_id=row.live_run_id,
             live_from=(row.live_digest, row.live_recipe) if row.live_run_id is not None else None,
             newest_run_id=row.newest_run_id,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 
 from pipeline.domain.unit import Queue
 from pipeline.store.reader import Reader
@@ -33,7 +32,6 @@ class FleetRow:
     slots: int
     cpu_slots: int
     draining: bool
-    started_at: datetime
     silent_s: float
 
 
@@ -45,7 +43,7 @@ def fresh_workers(reader: Reader) -> list[FleetRow]:
 
 
 _FRESH = """
-    select id, role, host, pid, queues, slots, cpu_slots, draining, started_at,
+    select id, role, host, pid, queues, slots, cpu_slots, draining,
            extract(epoch from now() - heartbeat_at)::float as silent_s
     from worker where heartbeat_at > now() - make_interval(secs => %(fresh_s)s)
     order by role, id

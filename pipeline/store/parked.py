@@ -71,20 +71,10 @@ def park_pending(session: Session, run_id: int, stage: Stage, ordinals: Sequence
     )
 
 
-def wake_parked(session: Session, run_id: int, stage: Stage | None, limit: int) -> int:
-    """Make parked units of a run pending again, by ordinal; returns how many."""
-    chosen = (
-        select(Unit.id)
-        .where(Unit.run_id == run_id, Unit.state == UnitState.PARKED.value)
-        .order_by(Unit.id)
-        .limit(limit)
-        .with_for_update(skip_locked=True)
-    )
-    if stage is not None:
-        chosen = chosen.where(Unit.stage == stage.value)
-    picked = chosen.cte("picked")
+def wake_parked(session: Session, run_id: int) -> int:
+    """Make the parked units of a run, which the caller has locked, pending again; returns how many."""
     return rows_changed(
-        session, move_units(UnitState.PENDING, Unit.id == picked.c.id, Unit.state == UnitState.PARKED.value)
+        session, move_units(UnitState.PENDING, Unit.run_id == run_id, Unit.state == UnitState.PARKED.value)
     )
 
 
@@ -168,17 +158,16 @@ def next_try() -> ColumnElement[datetime | None]:
     return literal_column(f"({NEXT_TRY})", DateTime(timezone=True))
 
 
-def note_closed(session: Session, stage: Stage, *, primary_only: bool, until: datetime | None) -> bool:
-    """Keep until when a chain is closed, for people (None: until somebody acts); False when that was known."""
+def note_closed(session: Session, stage: Stage, *, primary_only: bool, until: datetime | None) -> None:
+    """Keep until when a chain is closed, for people (None: until somebody acts)."""
     statement = insert(ChainWait).values(stage=stage.value, primary_only=primary_only, until=until)
-    noted = session.scalar(
+    session.execute(
         statement.on_conflict_do_update(
             index_elements=["stage", "primary_only"],
             set_={"until": statement.excluded.until},
             where=ChainWait.until.is_distinct_from(statement.excluded.until),
-        ).returning(ChainWait.stage)
+        )
     )
-    return noted is not None
 
 
 def note_open(session: Session, stage: Stage, *, primary_only: bool) -> None:

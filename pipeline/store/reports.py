@@ -78,20 +78,14 @@ class NamedDocument:
 
 @dataclass(frozen=True, slots=True)
 class StageCounts:
-    """A run's units of one stage.
-
-    Attributes:
-        lately: Of the done, those that ended in the last minute.
-    """
+    """A run's units of one stage."""
 
     stage: str
     total: int
     done: int
     parked: int
     failed: int
-    leased: int
     degraded: int
-    lately: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +107,6 @@ class DocumentRow:
     failure_kind: str | None
     failure_detail: str | None
     resume_at: datetime | None
-    queued_at: datetime
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
@@ -249,9 +242,7 @@ def list_documents(reader: Reader, scope: Scope, limit: int) -> list[DocumentRow
     rows = reader.rows(_LIST.format(condition=condition, next_try=NEXT_TRY), {**values, "limit": limit})
     stages: dict[int, list[StageCounts]] = {}
     for row in reader.rows(_STAGES, {"runs": [row.run_id for row in rows]}):
-        counts = StageCounts(
-            row.stage, row.total, row.done, row.parked, row.failed, row.leased, row.degraded, row.lately
-        )
+        counts = StageCounts(row.stage, row.total, row.done, row.parked, row.failed, row.degraded)
         stages.setdefault(row.run_id, []).append(counts)
     return [
         DocumentRow(
@@ -271,7 +262,6 @@ def list_documents(reader: Reader, scope: Scope, limit: int) -> list[DocumentRow
             failure_detail=row.failure_detail,
             # What is due waits for its turn: its next try is now, and not in the past.
             resume_at=row.resume_at and max(row.resume_at, row.now),
-            queued_at=row.queued_at,
             created_at=row.created_at,
             started_at=row.started_at,
             finished_at=row.finished_at,
@@ -304,7 +294,7 @@ NEXT_TRY = """
 _LIST = """
     select document.id, document.source_uri, collection.name as collection, batch.label as batch,
            run.id as run_id, run.state, document.live_run_id, run.incomplete, run.page_count,
-           run.failure_kind, run.failure_detail, {next_try} as resume_at, now() as now, run.queued_at,
+           run.failure_kind, run.failure_detail, {next_try} as resume_at, now() as now,
            document.created_at, run.started_at, run.finished_at,
            (select count(*) from chunk where chunk.run_id = run.id) as chunks,
            (select count(*) from attempt join run own on own.id = attempt.run_id
@@ -330,9 +320,7 @@ _STAGES = """
            count(*) filter (where state = 'done') as done,
            count(*) filter (where state = 'parked') as parked,
            count(*) filter (where state = 'failed') as failed,
-           count(*) filter (where state = 'leased') as leased,
-           count(*) filter (where degraded and state = 'done') as degraded,
-           count(*) filter (where state = 'done' and finished_at > now() - interval '1 minute') as lately
+           count(*) filter (where degraded and state = 'done') as degraded
     from unit where run_id = any(cast(%(runs)s as bigint[]))
     group by run_id, stage
 """

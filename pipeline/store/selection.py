@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
@@ -37,7 +37,6 @@ class Chosen:
     batch_id: int | None
     priority: int
     state: RunState
-    live: bool
     incomplete: bool
     degraded: int
 
@@ -84,7 +83,6 @@ def choose(session: Session, scope: Scope, after: int | None, limit: int) -> lis
             batch_id=row.batch_id,
             priority=row.priority,
             state=RunState(row.state),
-            live=row.live_run_id is not None,
             incomplete=row.incomplete,
             degraded=row.degraded,
         )
@@ -96,7 +94,7 @@ _CHOOSE = text(
     """
     select run.id, run.document_id, run.batch_id, run.priority, run.state, run.incomplete,
            document.source_uri, document.collection_id, document.blob_digest, document.media_type,
-           document.live_run_id, collection.name as collection,
+           collection.name as collection,
            (select count(*) from unit
             where unit.run_id in (run.id, live.id) and unit.state = 'done' and unit.degraded) as degraded
     from run
@@ -129,7 +127,7 @@ _NEWEST = text(
 )
 
 
-def unit_totals(session: Session, run_ids: Sequence[int]) -> Mapping[int, Mapping[Stage, UnitTotals]]:
+def unit_totals(session: Session, run_ids: Sequence[int]) -> dict[int, dict[Stage, UnitTotals]]:
     """The units of each run and stage."""
     found: dict[int, dict[Stage, UnitTotals]] = {}
     for row in session.execute(_TOTALS, {"runs": list(run_ids)}):

@@ -178,7 +178,7 @@ UNIT_ACTS: dict[str, tuple[UnitState, set[UnitState], UnitAct]] = {
     "park": (UnitState.PARKED, LEASED, lambda s, it: park_unit(s, it.claimed(), None)),
     "park, stale": (UnitState.PARKED, set(), lambda s, it: park_unit(s, it.claimed(STALE), None)),
     "park the slice": (UnitState.PARKED, PENDING, lambda s, it: park_pending(s, it.run_id, Stage.FORMAT, [1], None)),
-    "wake": (UnitState.PENDING, PARKED, lambda s, it: wake_parked(s, it.run_id, Stage.FORMAT, 9)),
+    "wake": (UnitState.PENDING, PARKED, lambda s, it: wake_parked(s, it.run_id)),
     "reuse": (UnitState.DONE, PENDING, _reuse),
     "reuse, these": (UnitState.DONE, PENDING, partial(_reuse, ordinals=[1])),
     "reuse, others": (UnitState.DONE, set(), partial(_reuse, ordinals=[2], held=True)),

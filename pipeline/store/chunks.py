@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session, defer
 
 from pipeline.domain.document import Chunk, Cues
 from pipeline.store.schema import Base, ChunkRow, Embedding, Run
-from pipeline.store.text import index_terms, tsv_of_terms
+from pipeline.store.text import index_terms, tsv_of
 
 __all__ = ["NewVector", "chunks_of", "insert_chunks", "neighbours", "set_cues", "store_vectors"]
 
@@ -49,7 +49,7 @@ def insert_chunks(session: Session, run: Run, chunks: Sequence[Chunk]) -> None:
 # One statement, prepared once and sent for all rows together; so are those below.
 _CHUNKS = Base.metadata.tables[ChunkRow.__tablename__]
 _INSERT_CHUNKS = insert(_CHUNKS).values(
-    tsv=tsv_of_terms(bindparam("text_terms", type_=Text), bindparam("heading_terms", type_=Text))
+    tsv=tsv_of(bindparam("text_terms", type_=Text), bindparam("heading_terms", type_=Text))
 )
 
 
@@ -100,7 +100,7 @@ _SET_CUES = (
         keywords=bindparam("new_keywords"),
         questions=bindparam("new_questions"),
         tsv=_CHUNKS.c.tsv.op("||")(
-            tsv_of_terms("", bindparam("context_terms", type_=Text), bindparam("cue_terms", type_=Text))
+            tsv_of("", bindparam("context_terms", type_=Text), bindparam("cue_terms", type_=Text))
         ),
     )
 )

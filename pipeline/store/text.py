@@ -13,13 +13,13 @@ finds names that are English stop words ("The Who").
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import groupby, pairwise
 from typing import Any
 
 from sqlalchemy import ColumnElement, func, literal_column
 
-__all__ = ["index_terms", "query_terms", "tsv_of", "tsv_of_terms"]
+__all__ = ["index_terms", "query_terms", "tsv_of"]
 
 _MAX_WORD_CHARS = 256
 """Longer "words" are data (base64, hashes in a row); Postgres would refuse one above 2 KB anyway."""
@@ -96,24 +96,14 @@ def query_terms(text: str) -> list[str]:
     return list(dict.fromkeys(_terms(text, single=False)))
 
 
-def tsv_of(text: str, context: str = "", cues: Iterable[str] = ()) -> ColumnElement[Any]:
-    """The ``tsvector`` expression of a chunk.
+def tsv_of(text: _Terms, context: _Terms | None = None, cues: _Terms | None = None) -> ColumnElement[Any]:
+    """The ``tsvector`` expression of a chunk, from words as ``index_terms`` makes them or parameters for these.
 
     Args:
         text: The chunk itself; weighs most (A).
         context: Its heading path and the sentence that situates it (B).
         cues: Keywords and likely questions (C).
     """
-    joined = " ".join(cues)
-    return tsv_of_terms(
-        index_terms(text),
-        index_terms(context) if context.strip() else None,
-        index_terms(joined) if joined.strip() else None,
-    )
-
-
-def tsv_of_terms(text: _Terms, context: _Terms | None = None, cues: _Terms | None = None) -> ColumnElement[Any]:
-    """As ``tsv_of``, of words that ``index_terms`` has made, or of parameters that stand for them."""
     whole = _weighted(text, "A")
     for part, weight in ((context, "B"), (cues, "C")):
         if part is not None:

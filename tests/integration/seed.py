@@ -12,7 +12,7 @@ from sqlalchemy import func, insert, update
 from pipeline.store.documents import make_batch, make_collection
 from pipeline.store.schema import Attempt, Blob, ChunkRow, Collection, Document, Embedding, Page, Run, Unit
 from pipeline.store.session import Sessions
-from pipeline.store.text import tsv_of
+from pipeline.store.text import index_terms, tsv_of
 
 __all__ = ["Seed"]
 
@@ -120,7 +120,7 @@ class Seed:
                 collection_id=run.collection_id,
                 ordinal=ordinal,
                 text=text,
-                tsv=tsv_of(text, values["context"]),
+                tsv=tsv_of(index_terms(text), index_terms(values["context"])),
                 **values,
             )
             session.add(chunk)

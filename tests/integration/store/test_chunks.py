@@ -9,7 +9,7 @@ from pipeline.store.pages import first_failed_page
 from pipeline.store.reuse import vector_source
 from pipeline.store.schema import ChunkRow, Embedding, EmbeddingSpace, Run, Unit
 from pipeline.store.session import Sessions
-from pipeline.store.text import tsv_of
+from pipeline.store.text import index_terms, tsv_of
 from tests.integration.seed import Seed
 
 TEXTS = ("High water is at six.", "満潮は六時 Flut", "…", "a\x00b")
@@ -26,7 +26,8 @@ def test_chunks_that_go_in_together_are_indexed_as_each_by_itself(sessions: Sess
         rows = session.scalars(select(ChunkRow).order_by(ChunkRow.ordinal)).all()
         assert [(row.ordinal, tuple(row.heading)) for row in rows] == [(c.ordinal, c.heading) for c in chunks]
         for row, chunk in zip(rows, chunks, strict=True):
-            assert row.tsv == session.scalar(select(tsv_of(chunk.text, " ".join(chunk.heading))))
+            words = index_terms(chunk.text), index_terms(" ".join(chunk.heading))
+            assert row.tsv == session.scalar(select(tsv_of(*words)))
             assert row.text == safe_text(chunk.text)
 
 

@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test heavy faults unit check corpus machine bench quality parse chaos backlog format lock clean
+.PHONY: help install demo test heavy faults unit check corpus machine bench quality parse chaos fuzz backlog format lock clean
 
 # A clone whose modules may not be kept compiled compiles them in each of the hundreds of processes that tests start.
 unexport PYTHONDONTWRITEBYTECODE

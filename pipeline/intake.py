@@ -25,7 +25,6 @@ from pipeline.sources import (
     FileFacts,
     Sniff,
     Source,
-    as_text,
     find_sources,
     member_uri,
     read_file,
@@ -215,7 +214,7 @@ class Intake:
 
     def _source_of(self, member: Member, container: Source, folder: Path) -> Source | BadSource:
         uri = member_uri(container.uri, member.name)
-        given = f"{container.given}!/{as_text(member.name)}"
+        given = member_uri(container.given, member.name)
         if member.problem is not None:
             return BadSource(uri, given, ": ".join(member.problem))
         if uri in self._members:
@@ -232,4 +231,4 @@ def _whole(container: Source, media_type: str, reason: str) -> BadSource:
     """What is wrong with a container itself. A mail is a document all the same, under its own uri."""
     if media_type in media.ARCHIVES:
         return BadSource(container.uri, container.given, reason)
-    return BadSource(member_uri(container.uri, ""), f"{container.given}!/", f"its attachments: {reason}")
+    return BadSource(member_uri(container.uri, ""), member_uri(container.given, ""), f"its attachments: {reason}")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import partial
 from itertools import product
 
@@ -17,7 +16,7 @@ from pipeline.dispatch import WAKE_TTL_S
 from pipeline.domain.errors import ServiceUnavailable
 from pipeline.domain.run import RunState
 from pipeline.domain.unit import MODEL_STAGES, Stage, UnitState
-from pipeline.endings import UnitPolicy
+from pipeline.endings import UnitPolicy, moment
 from pipeline.ingest import ChainWatch
 from pipeline.store.attempt_sink import close_lost_attempts
 from pipeline.store.blob_rows import sweep_blobs
@@ -227,6 +226,5 @@ def _noted(sessions: Sessions, stage: Stage, primary_only: bool, chain: ChainRoo
         if chain.room:
             note_open(session, stage, primary_only=primary_only)
             return True
-        until = None if chain.until is None else datetime.fromtimestamp(chain.until, UTC)
-        note_closed(session, stage, primary_only=primary_only, until=until)
+        note_closed(session, stage, primary_only=primary_only, until=moment(chain.until))
         return False

@@ -36,7 +36,6 @@ Sniff = Callable[[Path, bytes], str]
 HEAD_BYTES = 65_536
 _CHUNK_BYTES = 1 << 20
 
-"""Stands between a container's uri and a member's name."""
 _MAX_URI_BYTES = 2048  # an index entry of Postgres holds 2,700
 
 # What can't be shown on one line or stored as text; a file's name may hold any of it.

@@ -30,7 +30,7 @@ class Identity:
 
     Attributes:
         name: Unique; leases, attempts and Flower show it.
-        role: ``worker``, ``beat``, ``flower`` or ``api``.
+        role: ``worker``, ``quarantine``, ``beat`` or ``flower``.
         slots: Slices at once.
         cpu_slots: Of these, slices of CPU stages.
     """

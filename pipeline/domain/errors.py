@@ -8,6 +8,7 @@
     ├── ChildDied             the parse child died under it                        one lost lease, then poison
     ├── ResultGone            what a unit made vanished before its commit          give the unit back
     ├── ChainExhausted        no target answered                                   park, or fail if not retryable
+    ├── Draining              this process is about to end                         give the unit back
     ├── PermitWaitExceeded    the target stayed full                               give the unit back
     ├── PartialStreamError    content had reached the caller when the stream died  the caller decides
     ├── DeadlineExceeded      the caller's own deadline ended the call             stop
@@ -31,6 +32,7 @@ __all__ = [
     "ChildDied",
     "ConfigError",
     "DeadlineExceeded",
+    "Draining",
     "Failure",
     "PartialStreamError",
     "PermitWaitExceeded",

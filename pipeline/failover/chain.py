@@ -1,4 +1,4 @@
-"""One call's walk down its chain, as a bounded state machine: it decides, and ``call.py`` acts.
+"""One call's walk down its chain, as a bounded state machine: it decides, and ``walk.py`` acts.
 
     state = begin(...)
     next_step(state, now) -> PassOver | Admit | Wait | Stop      what to do now

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Executable, func, insert, select, text, update
@@ -144,15 +144,15 @@ def close_lost_attempts(session: Session, fresh_s: float, hard_deadline_s: float
     )
     alive = (
         select(Worker.id)
-        .where(Worker.id == Attempt.worker, Worker.heartbeat_at > func.now() - _seconds(2 * fresh_s))
+        .where(Worker.id == Attempt.worker, Worker.heartbeat_at > func.now() - timedelta(seconds=2 * fresh_s))
         .exists()
     )
     lost = (
         Attempt.outcome == Outcome.RUNNING.value,
-        Attempt.started_at < func.now() - _seconds(fresh_s),
+        Attempt.started_at < func.now() - timedelta(seconds=fresh_s),
         (Attempt.unit_id.is_not(None) & ~held)
         | ((Attempt.unit_id.is_(None)) & ~alive)
-        | (Attempt.started_at < func.now() - _seconds(hard_deadline_s)),
+        | (Attempt.started_at < func.now() - timedelta(seconds=hard_deadline_s)),
     )
     rows = session.scalars(
         update(Attempt)
@@ -162,10 +162,6 @@ def close_lost_attempts(session: Session, fresh_s: float, hard_deadline_s: float
         .execution_options(synchronize_session=False)
     )
     return len(rows.all())
-
-
-def _seconds(delay_s: float) -> Any:
-    return func.make_interval(0, 0, 0, 0, 0, 0, delay_s)
 
 
 def _whose(context: CallContext, role: str) -> dict[str, Any]:

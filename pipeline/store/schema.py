@@ -54,6 +54,7 @@ __all__ = [
     "Installation",
     "Page",
     "Run",
+    "Spend",
     "TargetSwitch",
     "Unit",
     "Worker",

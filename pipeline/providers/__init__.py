@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pipeline.providers.base import Providers, lane_of
-    from pipeline.providers.openai import OPENAI_BASE_URL
 
-__all__ = ["OPENAI_BASE_URL", "Providers", "lane_of"]
+__all__ = ["Providers", "lane_of"]
 
 
 def __getattr__(name: str) -> Any:
@@ -18,8 +17,4 @@ def __getattr__(name: str) -> Any:
         from pipeline.providers import base
 
         return getattr(base, name)
-    if name == "OPENAI_BASE_URL":
-        from pipeline.providers.openai import OPENAI_BASE_URL
-
-        return OPENAI_BASE_URL
     raise AttributeError(name)

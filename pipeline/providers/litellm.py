@@ -23,6 +23,7 @@ from pipeline.failover.target import Target
 from pipeline.failover.upstream import ChatRequest, EmbedRequest, Event, Finish, Reply, Vectors
 from pipeline.providers.litellm_errors import ended_early, failure_of_exception
 from pipeline.providers.payload import (
+    OPENAI_BASE_URL,
     ChunkReader,
     chat_messages,
     chat_options,
@@ -43,7 +44,6 @@ _NEVER_S = 86_400.0
 _AMBIENT = frozenset({"bedrock", "sagemaker", "vertex_ai", "vertex_ai_beta"})
 _NO_KEY = "none"
 _HTTP = "litellm.llms.custom_httpx"
-_OPENAI_BASE_URL = "https://api.openai.com/v1"
 
 
 def load_litellm() -> Any:
@@ -205,7 +205,7 @@ class LitellmUpstream:
             "no-log": True,
             "shared_session": self._sessions.get(),
         }
-        base_url = target.base_url or (_OPENAI_BASE_URL if target.provider == "openai" else None)
+        base_url = target.base_url or (OPENAI_BASE_URL if target.provider == "openai" else None)
         if base_url is not None:
             common["api_base"] = base_url
         secret = self._secrets.get(target.key)

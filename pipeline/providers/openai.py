@@ -23,6 +23,7 @@ from pipeline.providers.complaint import complaint_of
 from pipeline.providers.http import HttpCaller, cut, read_body
 from pipeline.providers.lenient_json import JsonError, loads
 from pipeline.providers.payload import (
+    OPENAI_BASE_URL,
     ChunkReader,
     chat_messages,
     chat_options,
@@ -35,9 +36,7 @@ from pipeline.providers.prices import usage_of
 from pipeline.providers.redact import Redactor, redactor_of
 from pipeline.providers.sse import ServerEvent, SseParser, SseTooLarge
 
-__all__ = ["OPENAI_BASE_URL", "OpenAiUpstream"]
-
-OPENAI_BASE_URL = "https://api.openai.com/v1"
+__all__ = ["OpenAiUpstream"]
 
 # After finish_reason the answer is complete; usage and [DONE] are still due, and a server that holds them back must
 # not turn a whole answer into a stalled one.

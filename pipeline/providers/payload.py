@@ -15,6 +15,7 @@ from pipeline.failover.kinds import FailureKind
 from pipeline.failover.upstream import ChatRequest, Delta, EmbedRequest, ImagePart, Message, Reply, TextPart, ToolCall
 
 __all__ = [
+    "OPENAI_BASE_URL",
     "ChunkReader",
     "chat_messages",
     "chat_options",
@@ -24,6 +25,9 @@ __all__ = [
     "request_texts",
     "with_params",
 ]
+
+OPENAI_BASE_URL = "https://api.openai.com/v1"
+"""OpenAI's own endpoint, said always: left out, libraries would look for another in the environment."""
 
 
 def chat_messages(messages: Sequence[Message]) -> list[dict[str, Any]]:

@@ -75,40 +75,10 @@ def make_ingester(
     calls = make_calls(container, events, stopping.is_set)
     roles = [role for stage, role in ROLE_OF_STAGE.items() if queue_of(stage) in queues]
     loop.submit(calls.prepare(roles)).result()
-    chains = container.stage_chains
-    watch = RegistryWatch(calls.registry, chains, loop.submit)
+    watch = RegistryWatch(calls.registry, container.stage_chains, loop.submit)
     cpu = ThreadPoolExecutor(cpu_slots(threads), thread_name_prefix="tidegate-cpu")
-    configured, own = calls.embedder(), container.space
-    others: dict[int, FallbackEmbedder | None] = {}
-
-    def embedder_of(space: Space) -> FallbackEmbedder | None:
-        """A run goes into the space that it was made for, whatever the configuration has named since."""
-        if (space.model, space.dim) == (own.model, own.dim):
-            return configured
-        if space.id not in others:
-            chain = container.embedder_chain(space)
-            if chain is not None:
-                loop.submit(calls.providers.prepare(chain.targets)).result()
-            others[space.id] = calls.embedder_of(space)
-        return others[space.id]
-
     if Queue.EMBED in queues:
         container.remember_embedder()
-    shop = Workshop(
-        blobs=container.blobs,
-        models=Models(
-            vlm=FallbackVlm(calls.caller, chains[Stage.DESCRIBE]),
-            formatter=FallbackLlm(calls.caller, chains[Stage.FORMAT]),
-            retriever=FallbackLlm(calls.caller, chains[Stage.RETRIEVE]),
-            embedder=configured,
-        ),
-        limits=container.config.limits.to_domain(),
-        count_tokens=count_tokens,
-        worker=worker,
-        allowed=container.allowed,
-        budget_usd=container.budget_usd,
-        embedder_of=embedder_of,
-    )
     most_units = container.reconcile_policy.most_units
 
     def wake_parked(stage: Stage) -> None:
@@ -123,7 +93,7 @@ def make_ingester(
     events.on_recovered = lambda target: dispatcher.recovered(container.stages_of(target))
     ingest = Ingest(
         sessions=container.sessions,
-        shop=shop,
+        shop=_workshop(container, calls, loop, worker),
         chains=watch,
         events=events,
         submit=loop.submit,
@@ -140,3 +110,45 @@ def make_ingester(
         suspects=suspects,
     )
     return Ingester(calls, dispatcher, Tasks(ingest, dispatcher, stopping), loop, cpu)
+
+
+def _workshop(container: Container, calls: Calls, loop: LoopThread, worker: str) -> Workshop:
+    chains = container.stage_chains
+    embedders = _Embedders(container, calls, loop)
+    return Workshop(
+        blobs=container.blobs,
+        models=Models(
+            vlm=FallbackVlm(calls.caller, chains[Stage.DESCRIBE]),
+            formatter=FallbackLlm(calls.caller, chains[Stage.FORMAT]),
+            retriever=FallbackLlm(calls.caller, chains[Stage.RETRIEVE]),
+            embedder=embedders.configured,
+        ),
+        limits=container.config.limits.to_domain(),
+        count_tokens=count_tokens,
+        worker=worker,
+        allowed=container.allowed,
+        budget_usd=container.budget_usd,
+        embedder_of=embedders.of,
+    )
+
+
+class _Embedders:
+    """Who embeds: a run goes into the space that it was made for, whatever the configuration has named since."""
+
+    def __init__(self, container: Container, calls: Calls, loop: LoopThread) -> None:
+        self.configured = calls.embedder()
+        self._container = container
+        self._calls = calls
+        self._loop = loop
+        self._others: dict[int, FallbackEmbedder | None] = {}
+
+    def of(self, space: Space) -> FallbackEmbedder | None:
+        own = self._container.space
+        if (space.model, space.dim) == (own.model, own.dim):
+            return self.configured
+        if space.id not in self._others:
+            chain = self._container.embedder_chain(space)
+            if chain is not None:
+                self._loop.submit(self._calls.providers.prepare(chain.targets)).result()
+            self._others[space.id] = self._calls.embedder_of(space)
+        return self._others[space.id]

@@ -40,7 +40,7 @@ _PORTION = 5000
 
 @dataclass(frozen=True, slots=True)
 class ReconcilePolicy:
-    """What the reconciler goes by; ``most_units`` bounds the units that one pass wakes."""
+    """What the reconciler goes by; ``most_units`` bounds the units that one pass wakes, and the runs it gives up."""
 
     unit: UnitPolicy = field(default_factory=UnitPolicy)
     retention: RetentionPolicy = field(default_factory=RetentionPolicy)
@@ -123,7 +123,7 @@ def reconcile(
         done.resumed = wake_parked_runs(sessions, chains, MODEL_STAGES, policy.most_units)
         with sessions.begin() as session:
             # By now it is known which chains are closed.
-            done.gave_up = give_up_parked(session, policy.give_up_after_s)
+            done.gave_up = give_up_parked(session, policy.give_up_after_s, policy.most_units)
         done.switched = transact(sessions, switch_spaces)
         with sessions.begin() as session:
             done.swept = drop_carried(session, _PORTION)

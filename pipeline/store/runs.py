@@ -187,8 +187,8 @@ def make_due(session: Session, run_ids: Sequence[int]) -> None:
         )
 
 
-def give_up_parked(session: Session, give_up_after_s: float) -> list[int]:
-    """Fail the runs that have been parked for too long without progress; returns their ids.
+def give_up_parked(session: Session, give_up_after_s: float, limit: int) -> list[int]:
+    """Fail a portion of the runs that have been parked for too long without progress; returns their ids.
 
     A run that is due while its chain takes calls stands in line, however long the line is, and is spared.
     """
@@ -204,6 +204,7 @@ def give_up_parked(session: Session, give_up_after_s: float) -> list[int]:
         session.scalars(
             select(Run.id)
             .where(Run.state == RunState.PARKED.value, Run.parked_since <= too_old, ~in_line.exists())
+            .limit(limit)
             .with_for_update(skip_locked=True)
         )
     )

@@ -286,6 +286,20 @@ def test_a_run_that_was_parked_for_too_long_is_given_up(harness: Harness, note: 
     assert (run.state, run.failure_kind) == (RunState.FAILED, "chain_exhausted")
 
 
+def test_however_many_were_parked_for_too_long_one_pass_gives_up_a_portion(harness: Harness, tmp_path: Path) -> None:
+    harness.formatter.always = exhausted("vlm_formatter", retry_at=4_000_000_000.0)
+    for name in ("a", "b", "c"):
+        (tmp_path / f"{name}.md").write_text(f"# {name}\n\nHigh water is at six.")
+    harness.enqueue(*(tmp_path / f"{name}.md" for name in ("a", "b", "c")))
+    harness.drive()
+    with harness.sessions.begin() as session:
+        session.execute(update(Run).values(parked_since=text("now() - interval '2 days'")))
+    harness.watch.rooms[Stage.FORMAT] = ChainRoom(0, 4e9)
+    policy = ReconcilePolicy(unit=harness.unit, most_units=2)
+    passes = [reconcile(harness.sessions, harness.blobs, harness.watch, policy) for _ in range(2)]
+    assert [len(done.gave_up) for done in passes if done] == [2, 1]
+
+
 def test_a_dead_workers_attempt_is_closed_as_lost(harness: Harness, run_id: int) -> None:
     (unit,) = claim(harness, run_id, Stage.PARSE, [0], worker="dead")
     with harness.sessions.begin() as session:

@@ -216,7 +216,7 @@ RUN_ACTS: dict[str, tuple[RunState, set[RunState], UnitAct]] = {
         set(ACTIVE_RUN_STATES),
         lambda s, it: cancel_active_runs(s, Run.id == it.run_id, "by hand"),
     ),
-    "give up": (RunState.FAILED, {RunState.PARKED}, lambda s, it: give_up_parked(s, -1)),
+    "give up": (RunState.FAILED, {RunState.PARKED}, lambda s, it: give_up_parked(s, -1, 9)),
 }
 
 
@@ -243,7 +243,7 @@ def test_what_cancel_and_give_up_leave_behind_holds_nothing_open(ledger: Ledger)
     for before in UnitState:
         ledger.put(before, RunState.PARKED)
         with ledger.sessions.begin() as session:
-            give_up_parked(session, -1)
+            give_up_parked(session, -1, 9)
         assert ledger.unit.state == (before if not UNIT_MOVES[before] else UnitState.FAILED)
     ledger.put(UnitState.PENDING, RunState.RUNNING)
     with ledger.sessions.begin() as session:

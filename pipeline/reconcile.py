@@ -51,11 +51,12 @@ class ReconcilePolicy:
 
 @dataclass(frozen=True, slots=True)
 class RunMove:
-    """A run that ended, or was parked, when its units' leases were taken back."""
+    """A run that ended, or was parked, when its units' leases were taken back; ``poisoned``: one had lost too many."""
 
     run_id: int
     document_id: str
     state: RunState
+    poisoned: bool
 
 
 @dataclass(slots=True)
@@ -178,21 +179,22 @@ def _forget(sessions: Sessions, policy: ReconcilePolicy, done: Reconciled) -> No
 
 
 def _take(sessions: Sessions, run_id: int, take: Callable[[Session, int], list[LostLease]], taken: TakenBack) -> None:
-    def commit(session: Session) -> tuple[list[LostLease], RunMove] | None:
+    def commit(session: Session) -> tuple[list[LostLease], str, RunState] | None:
         run = lock_run(session, run_id)
         if run is None:
             return None
         lost = take(session, run_id)
-        return lost, RunMove(run_id, str(run.document_id), settle(session, run))
+        return lost, str(run.document_id), settle(session, run)
 
     done = transact(sessions, commit)
     if done is None:
         return
-    lost, move = done
+    lost, document_id, state = done
+    poisoned = sum(one.state is UnitState.FAILED for one in lost)
     taken.units += len(lost)
-    taken.poisoned += sum(one.state is UnitState.FAILED for one in lost)
-    if lost and move.state is not RunState.RUNNING:
-        taken.moved.append(move)
+    taken.poisoned += poisoned
+    if lost and state is not RunState.RUNNING:
+        taken.moved.append(RunMove(run_id, document_id, state, poisoned=poisoned > 0))
 
 
 def wake_parked_runs(sessions: Sessions, chains: ChainWatch, stages: Sequence[Stage], most_units: int) -> list[int]:

@@ -131,7 +131,7 @@ class EventLog:
         if taken.units:
             self._log.warning("leases.lost", units=taken.units, poisoned=taken.poisoned)
         for move in taken.moved:
-            self.run_moved(move.run_id, move.document_id, move.state, "poison" if taken.poisoned else "")
+            self.run_moved(move.run_id, move.document_id, move.state, "poison" if move.poisoned else "")
 
     def runs_resumed(self, run_ids: Iterable[int], reason: str) -> None:
         """Parked runs go on."""

@@ -11,6 +11,7 @@ from pipeline.domain.run import RunState
 from pipeline.domain.unit import Stage
 from pipeline.failover.records import CallContext, Switch
 from pipeline.observe.metrics import Metrics
+from pipeline.reconcile import RunMove, TakenBack
 from pipeline.store.units import Claimed
 from worker.events import EventLog
 
@@ -78,3 +79,12 @@ def test_a_bug_of_ours_is_an_error_with_its_traceback(events: EventLog, logged: 
     [entry] = logged
     assert (entry["event"], entry["log_level"], entry["unit"]) == ("unit.failed_inside", "error", 3)
     assert entry["exc_info"][1] is error
+
+
+def test_a_run_is_said_to_be_poisoned_only_where_a_unit_of_its_own_was(
+    events: EventLog, logged: list[EventDict]
+) -> None:
+    moved = [RunMove(1, "a", RunState.FAILED, poisoned=True), RunMove(2, "b", RunState.PARKED, poisoned=False)]
+    events.leases_lost(TakenBack(units=2, poisoned=1, moved=moved))
+    said = {entry["run"]: entry.get("detail") for entry in logged if entry["event"].startswith("run.")}
+    assert said == {1: "poison", 2: None}

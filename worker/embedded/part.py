@@ -23,7 +23,7 @@ class Part:
 
     Attributes:
         name: Unique in the stack; names the log too (``logs/<name>.log``).
-        role: ``worker | beat | flower | api | postgres | redis``. The last two are services: they start before
+        role: ``worker | beat | flower | postgres | redis``. The last two are services: they start before
             whatever follows them and stop after everything else, one by one.
         argv: The command.
         env: Variables on top of the supervisor's base environment. They appear in no state file and in no log.

@@ -23,7 +23,7 @@ class StackPart:
 
     Attributes:
         name: Its name.
-        role: ``worker | beat | flower | api | postgres | redis``.
+        role: ``worker | beat | flower | postgres | redis``.
         state: ``waiting`` (not started yet, or about to be restarted), ``starting``, ``ready`` or ``stopped``.
         process: Which process it is; None while there is none.
         queues: What a worker consumes.

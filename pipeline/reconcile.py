@@ -99,11 +99,15 @@ def reconcile(
     chains: ChainWatch,
     policy: ReconcilePolicy,
     reprieve: Reprieve | None = None,
+    *,
+    sweeps: bool = True,
 ) -> Reconciled | None:
     """One pass; None when somebody else is at it (two beats are harmless).
 
     Args:
         reprieve: The caller's, from pass to pass: when leases that ran out are left alone; None for never.
+        sweeps: Whether a portion of what has had its time is looked for and deleted, which takes the longer the more
+            there is to look through.
 
     Raises:
         ServiceUnavailable: Postgres is away; the next pass does the same again.
@@ -126,9 +130,8 @@ def reconcile(
             # By now it is known which chains are closed.
             done.gave_up = give_up_parked(session, policy.give_up_after_s, policy.most_units)
         done.switched = transact(sessions, switch_spaces)
-        with sessions.begin() as session:
-            done.swept = drop_carried(session, _PORTION)
-        done.swept += sweep(sessions, policy.retention) + sweep_blobs(sessions, blobs)
+        if sweeps:
+            done.swept = _sweep(sessions, blobs, policy.retention)
         return done
 
 
@@ -157,6 +160,12 @@ def take_back(sessions: Sessions, worker: str, unit: UnitPolicy, *, counts: bool
                 if lock_run(session, run_id) is not None:
                     taken.units += release_leases(session, run_id, worker)
     return taken
+
+
+def _sweep(sessions: Sessions, blobs: BlobStore, retention: RetentionPolicy) -> int:
+    with sessions.begin() as session:
+        carried = drop_carried(session, _PORTION)
+    return carried + sweep(sessions, retention) + sweep_blobs(sessions, blobs)
 
 
 def _expire(sessions: Sessions, unit: UnitPolicy, taken: TakenBack) -> None:

@@ -28,6 +28,8 @@ __all__ = ["STALLED_S", "Beat"]
 
 STALLED_S = 60.0
 """A pass that takes longer hangs: one takes milliseconds, and a large sweep a few seconds."""
+SWEEP_EVERY_S = 60.0
+"""How often a beat looks for what has had its time; while it finds any, each pass deletes a portion."""
 
 
 @dataclass(slots=True)
@@ -50,6 +52,7 @@ class Beat:
     deliveries: Deliveries
     _began: float | None = field(default=None, init=False)
     _looked_again: bool = field(default=False, init=False)
+    _sweep_at: float = field(default=0.0, init=False)
     _reprieve: Reprieve = field(init=False)
     _failing: set[str] = field(default_factory=set, init=False)
 
@@ -99,9 +102,12 @@ class Beat:
             self.tell(PassReport(f"tidegate.{job}", f"{job}:{uuid4().hex[:12]}", outcome, error, runtime_s))
 
     def _reconcile(self) -> str:
-        done = reconcile(self.sessions, self.blobs, self.chains, self.policy, self._reprieve)
+        sweeps = time.monotonic() >= self._sweep_at
+        done = reconcile(self.sessions, self.blobs, self.chains, self.policy, self._reprieve, sweeps=sweeps)
         if done is None:
             return ""
+        if sweeps and not done.swept:
+            self._sweep_at = time.monotonic() + SWEEP_EVERY_S
         if not self._looked_again:
             # A beat that starts may have another configuration than the one before: the next pass looks by that.
             transact(self.sessions, make_timeless_due)

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 import worker.reconciler
 from pipeline.domain.errors import ServiceUnavailable
-from pipeline.reconcile import ReconcilePolicy
+from pipeline.reconcile import Reconciled, ReconcilePolicy
 from worker.events import EventLog
 from worker.passes import PassReport
 from worker.reconciler import Beat
@@ -34,10 +34,22 @@ class _Silent:
     def slices_handed_out(self, count: int) -> int:
         return count
 
+    def leases_lost(self, lost: object) -> None:
+        """Says nothing."""
+
+    def runs_resumed(self, runs: object, why: str) -> None:
+        """Says nothing."""
+
+    def runs_given_up(self, runs: object) -> None:
+        """Says nothing."""
+
+    def look(self) -> int:
+        return 0
+
 
 @pytest.fixture(autouse=True)
 def _nothing_to_reconcile(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker.reconciler, "reconcile", lambda *_: None)
+    monkeypatch.setattr(worker.reconciler, "reconcile", lambda *_, **__: None)
 
 
 def test_a_pass_that_hangs_makes_the_beat_unwell_and_its_end_well_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,3 +113,21 @@ def test_an_outage_is_warned_of_once() -> None:
         for _ in range(5):
             beat.once()
     assert [entry["log_level"] for entry in logs if entry["event"] == "pass.failed"].count("warning") == 2
+
+
+def test_what_has_had_its_time_is_looked_for_once_a_minute_and_deleted_at_each_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    swept, asked = [500, 500, 0], []
+
+    def reconcile(*_: Any, sweeps: bool) -> Reconciled:
+        asked.append(sweeps)
+        return Reconciled(swept=swept.pop(0) if sweeps else 0)
+
+    monkeypatch.setattr(worker.reconciler, "reconcile", reconcile)
+    monkeypatch.setattr(worker.reconciler, "transact", lambda *_: None)
+    beat = make_beat(lambda: 0)
+    beat.deliveries = cast("Any", _Silent())
+    for _ in range(5):
+        beat.once()
+    assert asked == [True, True, True, False, False]

@@ -272,12 +272,14 @@ def _new_runs(sessions: Sessions, chosen: Sequence[Chosen], wanted: Wanted, reci
 
 
 def _woken(sessions: Sessions, run_id: int) -> bool:
-    with sessions.begin() as session:
+    def wake(session: Session) -> bool:
         run = lock_run(session, run_id)
         if run is None or run.state != RunState.PARKED:
             return False
         wake_parked(session, run_id)
         return move_run(session, run_id, RunState.RUNNING)
+
+    return transact(sessions, wake)
 
 
 def _reusable(stages: Mapping[Stage, UnitTotals], wanted: Wanted) -> int:

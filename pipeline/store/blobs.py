@@ -6,6 +6,7 @@ that no dump, query or message of ours ever holds one.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from pipeline.domain.errors import ConfigError, RejectedInput
 
-__all__ = ["BlobSource", "BlobStore", "StoredBlob", "file_chunks", "missing", "open_blobs"]
+__all__ = ["BlobSource", "BlobStore", "StoredBlob", "file_chunks", "missing", "open_blobs", "write_all"]
 
 CHUNK_BYTES = 1 << 20
 
@@ -119,6 +120,13 @@ def file_chunks(file: BinaryIO) -> Iterator[bytes]:
     """An open file's bytes, a piece at a time."""
     while chunk := file.read(CHUNK_BYTES):
         yield chunk
+
+
+def write_all(handle: int, data: bytes) -> None:
+    """Write without a buffer: one that could not be written is written again when it is closed, and fails anew."""
+    left = memoryview(data)
+    while left:
+        left = left[os.write(handle, left) :]
 
 
 def missing(digest: str, where: str) -> RejectedInput:

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pipeline.domain.errors import ServiceUnavailable
-from pipeline.store.blobs import BlobSource, StoredBlob, file_chunks, missing
+from pipeline.store.blobs import BlobSource, StoredBlob, file_chunks, missing, write_all
 from pipeline.store.durable import make_durable
 
 __all__ = ["FileBlobs"]
@@ -91,9 +91,14 @@ class FileBlobs:
         path = self._secrets / _secret_name(name)
         with self._storing("a document's password"), tempfile.TemporaryDirectory(dir=self._incoming) as folder:
             handle = _create(f"{folder}/secret")
-            with os.fdopen(handle, "wb") as file:
-                file.write(secret.encode())
+            try:
+                write_all(handle, secret.encode())
+                os.fsync(handle)
+            finally:
+                os.close(handle)
             os.replace(f"{folder}/secret", path)
+            # Its document is accepted next, and could not be opened without it.
+            make_durable([str(path.parent)], self._root_path)
 
     def read_secret(self, name: str) -> str | None:
         with suppress(FileNotFoundError), self._storing("a document's password"):
@@ -134,11 +139,8 @@ class FileBlobs:
             os.close(handle)
 
     def _append(self, handle: int, data: bytes, name: str) -> None:
-        # Without a buffer: one that could not be written is written again when it is closed, and fails anew.
         with self._storing(name):
-            left = memoryview(data)
-            while left:
-                left = left[os.write(handle, left) :]
+            write_all(handle, data)
 
     def _keep(self, written: dict[str, str]) -> None:
         """Put written files in their places: their bytes are on the disk before a digest names them."""

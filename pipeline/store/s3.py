@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.domain.errors import ConfigError, ServiceUnavailable
-from pipeline.store.blobs import BlobSource, StoredBlob, file_chunks, missing
+from pipeline.store.blobs import BlobSource, StoredBlob, file_chunks, missing, write_all
 
 __all__ = ["S3Blobs", "open_s3"]
 
@@ -110,13 +110,16 @@ class S3Blobs:
 
     def _copy(self, path: Path) -> StoredBlob:
         # The bytes that are hashed are the bytes that are sent: a copy can't change on the way.
-        with tempfile.NamedTemporaryFile() as copy:
+        with _copying(path.name):
+            copy = tempfile.NamedTemporaryFile()  # noqa: SIM115 -- entered below
+        with copy:
             hasher, size = hashlib.sha256(), 0
             with path.open("rb") as file:
                 for chunk in file_chunks(file):
                     hasher.update(chunk)
                     size += len(chunk)
-                    copy.write(chunk)
+                    with _copying(path.name):
+                        write_all(copy.fileno(), chunk)
             copy.seek(0)
             stored = hasher.hexdigest()
             with self._calling():
@@ -153,6 +156,18 @@ class S3Blobs:
             raise ServiceUnavailable(
                 f"the bucket {self._bucket!r} failed: {error}", "check TIDEGATE_BLOB_URL and the AWS_… settings"
             ) from error
+
+
+@contextmanager
+def _copying(name: str) -> Iterator[None]:
+    """The file is not at fault where a copy of it has no room."""
+    try:
+        yield
+    except OSError as error:
+        raise ServiceUnavailable(
+            f"the temporary folder takes no copy of {name}: {error.strerror}",
+            "free some space there, or name another folder in TMPDIR",
+        ) from error
 
 
 def _is_absent(error: Exception) -> bool:

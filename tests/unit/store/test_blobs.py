@@ -219,6 +219,20 @@ def test_a_disk_that_fills_up_is_not_taken_for_a_file_that_cant_be_read(
         store.put_all([_source(tmp_path / "a", b"too much", held=False)])
 
 
+def test_a_bucket_whose_copies_find_no_room_is_not_a_file_that_cant_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = _source(tmp_path / "a", b"too much", held=False)
+    store = S3Blobs(Bucket(), "b")
+
+    def full(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(ServiceUnavailable, match="takes no copy of a: No space left"):
+        store.put_all([source])
+
+
 def test_a_password_that_cant_be_kept_is_left_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = FileBlobs(tmp_path / "blobs")
 

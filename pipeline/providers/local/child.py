@@ -88,11 +88,18 @@ def main(arguments: list[str]) -> None:
             try:
                 answer = reader.answer(job, payload)
             except Exception as failed:  # one page's trouble must not end the child
-                # The class only: an exception's text may quote the page.
-                answer = {"error": FailureKind.SERVER_ERROR, "message": f"{type(failed).__name__} while reading a page"}
+                answer = _trouble(failed)
             body = orjson.dumps(answer)
             out.write(HEADER.pack(len(body), 0) + body)
             out.flush()
+
+
+def _trouble(failed: Exception) -> dict[str, Any]:
+    # What the machine lacks is nobody's input's fault; a library that stumbles over a page would at each try.
+    lacks = isinstance(failed, MemoryError | OSError)
+    kind = FailureKind.SERVER_ERROR if lacks else FailureKind.INVALID_OUTPUT
+    # The class only: an exception's text may quote the page.
+    return {"error": kind, "message": f"{type(failed).__name__} while reading a page"}
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 Children are fresh interpreters, never forks of a threaded worker, and get an environment of their own: no secret of
 the worker reaches the process that decodes hostile images. Each takes one page at a time over its stdin and stdout
-(``frames.py``), so a child that dies fails one page only, and is replaced at the next.
+(``frames.py``), so a child that dies fails one page only, and is replaced at the next. A page that crashes two in a
+row is at fault itself: it says nothing about the model, which the other pages go on using.
 """
 
 from __future__ import annotations
@@ -26,6 +27,12 @@ __all__ = ["ChildPool"]
 _CHILD_MODULE = "pipeline.providers.local.child"
 _KILL_WAIT_S = 5.0
 _EXIT_WAIT_S = 1.0
+# What a library does to itself; the system and people end processes otherwise.
+_CRASHES = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL})
+
+
+class _Crashed(Exception):
+    """A child crashed over a page; says how."""
 
 
 class ChildPool:
@@ -106,6 +113,18 @@ class ChildPool:
             task.exception()  # mark as seen: the caller may have left
 
     async def _exchange(self, job: Mapping[str, Any], payload: bytes) -> dict[str, Any]:
+        try:
+            return await self._try(job, payload)
+        except _Crashed:
+            pass
+        try:
+            return await self._try(job, payload)
+        except _Crashed as crashed:
+            raise UpstreamFailure(
+                FailureKind.INVALID_OUTPUT, f"the page crashes the process of a local model ({crashed})"
+            ) from None
+
+    async def _try(self, job: Mapping[str, Any], payload: bytes) -> dict[str, Any]:
         if self._closed:
             raise UpstreamFailure(FailureKind.SERVER_ERROR, "the local models were shut down")
         child = await self._take()
@@ -120,6 +139,8 @@ class ChildPool:
             ) from None
         except (OSError, EOFError, orjson.JSONDecodeError):
             cause = await self._cause(child)
+            if child.returncode is not None and -child.returncode in _CRASHES:
+                raise _Crashed(cause) from None
             raise UpstreamFailure(FailureKind.SERVER_ERROR, f"the process of a local model died ({cause})") from None
         finally:
             if healthy and not self._closed:

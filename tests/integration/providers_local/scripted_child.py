@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
+from pathlib import Path
 
 import orjson
 
@@ -19,7 +21,10 @@ def main() -> None:
         payload = source.read(payload_size)
         match job["do"]:
             case "die":
-                os.kill(os.getpid(), 9)
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "crash" if not os.path.exists(job["unless"]):
+                Path(job["mark"]).touch()
+                os.kill(os.getpid(), signal.SIGSEGV)
             case "sleep":
                 time.sleep(job["s"])
             case "babble":

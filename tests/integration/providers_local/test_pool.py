@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
@@ -53,6 +54,36 @@ async def test_a_dead_child_fails_its_job_and_is_replaced(pool: ChildPool) -> No
         await pool.run({"do": "die"}, b"")
     assert failed.value.kind == "server_error"
     assert (await pool.run({"do": "answer"}, b""))["pid"] != before
+
+
+async def test_a_page_that_crashes_two_children_is_at_fault_and_one_that_crashes_one_is_not(
+    pool: ChildPool, tmp_path: Path
+) -> None:
+    mark, never = str(tmp_path / "crashed"), str(tmp_path / "never")
+    answer = await pool.run({"do": "crash", "mark": mark, "unless": mark}, b"xy")
+    assert answer["bytes"] == 2
+    with pytest.raises(UpstreamFailure, match=r"crashes the process of a local model \(signal 11\)") as failed:
+        await pool.run({"do": "crash", "mark": mark, "unless": never}, b"")
+    assert failed.value.kind == "invalid_output"
+    assert (await pool.run({"do": "answer"}, b""))["bytes"] == 0
+
+
+async def test_what_a_library_stumbles_over_is_the_pages_fault_and_what_the_machine_lacks_is_not() -> None:
+    pool = ChildPool(size=1, threads=1, job_timeout_s=30.0, module="tests.integration.providers_local.stumbling_child")
+    kinds = {}
+    try:
+        for error in ("ZeroDivisionError", "MemoryError", "OSError"):
+            with pytest.raises(UpstreamFailure, match=rf": {error} while reading a page$") as failed:
+                await pool.run({"raise": error}, b"")
+            kinds[error] = str(failed.value.kind)
+        assert len(pool.pids) == 1
+    finally:
+        await pool.close()
+    assert kinds == {
+        "ZeroDivisionError": "invalid_output",
+        "MemoryError": "server_error",
+        "OSError": "server_error",
+    }
 
 
 async def test_a_child_that_talks_nonsense_is_replaced(pool: ChildPool) -> None:

@@ -1,10 +1,10 @@
 """Rules: which call gets which act, and for how long."""
 
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from time import monotonic
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, field_validator
@@ -89,7 +89,7 @@ class Script:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, *rules: Rule) -> None:
-        now = time.monotonic()
+        now = monotonic()
         with self._lock:
             self._entries.extend(_Entry(rule, now) for rule in rules)
 
@@ -100,7 +100,7 @@ class Script:
 
     def pick(self, asked: Question) -> Act:
         """Take the act for this call; an ordinary answer when no rule matches."""
-        now = time.monotonic()
+        now = monotonic()
         with self._lock:
             for entry in reversed(self._entries):
                 rule, age = entry.rule, now - entry.since

@@ -325,9 +325,9 @@ def test_a_long_gap_between_the_rows_of_a_sheet_costs_no_cell(make_job: MakeJob)
     "repeated", [' table:number-rows-repeated="2"', " ", "<table:table-row>", "<table:table-cell/>", "a "]
 )
 def test_rows_that_never_end_take_no_time(repeated: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     odt.keep_text(ods("<table:table-row " + repeated * 50_000))
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
 
 
 def test_locked_damaged_and_empty_files(make_job: MakeJob) -> None:

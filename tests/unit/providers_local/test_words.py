@@ -32,8 +32,8 @@ def test_markdown_reads_as_plain_text() -> None:
 )
 def test_hostile_repetition_takes_no_quadratic_time(piece: str) -> None:
     text = piece * (20_000 // len(piece))
-    started = time.perf_counter()
+    started = time.process_time()
     canonical(text, text, "plain")
     canonical(text, text, "markdown")
     cues(text, "", "", text[:200], text[:200])
-    assert time.perf_counter() - started < 3.0
+    assert time.process_time() - started < 3.0

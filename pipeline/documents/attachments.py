@@ -16,11 +16,12 @@ from email.utils import collapse_rfc2231_value
 from typing import TypeAlias
 
 from pipeline.documents.job import Job
+from pipeline.documents.labels import charset
 from pipeline.documents.members import Found, file_name, unlike
 from pipeline.domain.errors import RejectedInput
 from pipeline.domain.text import safe_text
 
-__all__ = ["Attachment", "attachments", "inline_images", "mail_members", "may_have_attachments"]
+__all__ = ["Attachment", "attachments", "inline_images", "known_labels", "mail_members", "may_have_attachments"]
 
 # Subscripted for the type checker alone: at run time the class takes no parameters before Python 3.13.
 AnyMessage: TypeAlias = "Message[str, str]"
@@ -41,6 +42,7 @@ _SIGNATURES = frozenset(
     }
 )
 _SHOWN = re.compile(r"""\bcid:([^"'\s>)]+)""", re.IGNORECASE)
+_WORD_LABEL = re.compile(r"=\?([A-Za-z0-9._:-]{2,40})((?:\*[A-Za-z0-9-]{0,20})?\?[BbQq]\?)")
 _MAX_PARTS = 10_000
 # Headers as they are written, and no ">" before a line that starts with "From ".
 _AS_WRITTEN = policy.compat32.clone(mangle_from_=False, max_line_length=0)
@@ -187,11 +189,16 @@ def _given_name(part: AnyMessage) -> str:
     name = collapse_rfc2231_value(raw)
     if "=?" in name:
         try:
-            name = str(make_header(decode_header(name)))
+            name = str(make_header(decode_header(known_labels(name))))
         except (HeaderParseError, LookupError, UnicodeError, ValueError):
             # As it stands, then: a name is a name.
             return file_name(name)
     return file_name(name)
+
+
+def known_labels(headers: str) -> str:
+    """Encoded words (RFC 2047) with the encoding that they mean by Python's name."""
+    return _WORD_LABEL.sub(lambda match: f"=?{charset(match[1]) or match[1]}{match[2]}", headers)
 
 
 def _content_id(part: AnyMessage) -> str:

@@ -1,6 +1,6 @@
 """Which encoding a text file is in, decided over the whole file.
 
-The order: a byte order mark, what the file declares, UTF-16 or UTF-32 by its shape, ISO-2022-JP by its escapes,
+The order: a byte order mark, what the file declares, UTF-16 or UTF-32 by its shape, ISO-2022 and HZ by their escapes,
 UTF-8 (a few bad bytes allowed), then a guess over the whole file (one late byte may be the only one that is not ASCII):
 Western European text by its shape, Japanese by its kana, the rest by charset-normalizer over
 the legacy encodings that still occur.
@@ -12,9 +12,10 @@ import codecs
 import re
 
 from pipeline.documents.everyday import everyday_share
+from pipeline.documents.labels import charset
 from pipeline.documents.wide import wide_encoding
 
-__all__ = ["decode", "looks_like_text", "start_as_text"]
+__all__ = ["decode", "decode_as", "looks_like_text", "start_as_text"]
 
 _BOMS: tuple[tuple[bytes, str], ...] = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -32,9 +33,12 @@ _MAX_CONTROLS = 0.01
 _MAX_LEGACY_CONTROLS = 0.002
 _DECLARED = re.compile(rb"""(?:charset|encoding)\s*=\s*["']?\s*([A-Za-z0-9._:-]{2,40})""", re.IGNORECASE)
 _DECLARED_WITHIN = 4096
-# Python's, and no document's: ways to write domain names and string literals. IDNA takes minutes for a large file.
-_NO_CHARSETS = frozenset({"idna", "punycode", "unicode-escape", "raw-unicode-escape", "undefined", "utf-7"})
 _TO_JAPANESE = re.compile(rb"\x1b(?:\$[@B]|\(I)")
+_TO_KOREAN = b"\x1b$)C"
+_IN_HZ = re.compile(rb"~\{(?:[!-w][!-~]){1,4096}~\}")
+_JIS_ESCAPE = re.compile(rb"\x1b(\$[@B]|\([BJ])")
+_TWO_BYTES = frozenset({b"$@", b"$B"})
+_PAIRS = re.compile(rb"(?:[!-~]{2})*")
 _GUESS_BYTES = 262_144
 _NEAR_BYTES = 64
 # Possessive: it is searched in whole files.
@@ -65,6 +69,9 @@ def looks_like_text(data: bytes) -> bool:
     """
     if any(data.startswith(mark) for mark, _ in _BOMS) or wide_encoding(data):
         return True
+    if _TO_KOREAN in data:
+        # Its two others switch the character set there.
+        data = data.translate(None, b"\x0e\x0f")
     typed = _OVERSTRUCK.sub(b"", data)
     clean = typed.translate(None, _CONTROLS)
     controls = len(typed) - len(clean)
@@ -107,9 +114,9 @@ def decode(data: bytes, *, declares: bool = False) -> str:
     if not data:
         return ""
     candidates = [_declared(data)] if declares else []
-    candidates += [wide_encoding(data), _iso_2022_jp(data), "utf-8"]
+    candidates += [wide_encoding(data), _by_escapes(data), "utf-8"]
     for candidate in candidates:
-        if candidate is not None and (text := _strictly(data, candidate)) is not None:
+        if candidate is not None and (text := decode_as(data, candidate)) is not None:
             return text
     text = _damaged_utf8(data)
     return text if text is not None else data.decode(_guess(data), "replace")
@@ -127,30 +134,57 @@ def _damaged_utf8(data: bytes) -> str | None:
 
 def _declared(data: bytes) -> str | None:
     match = _DECLARED.search(data[:_DECLARED_WITHIN])
-    if match is None:
+    name = charset(match.group(1).decode("ascii")) if match is not None else None
+    if name is None or name == "utf-7":
         return None
-    try:
-        name = codecs.lookup(match.group(1).decode("ascii")).name
-    except (LookupError, UnicodeDecodeError):
-        return None
-    if name in _NO_CHARSETS:
-        return None
-    # As browsers do (WHATWG Encoding): these labels mean the superset that is really in use.
-    return {"iso8859-1": "cp1252", "ascii": "cp1252", "shift_jis": "cp932", "gb2312": "gb18030", "gbk": "gb18030"}.get(
-        name, name
-    )
+    # What could be read byte for byte is in neither of these.
+    return "utf-8" if name.startswith(("utf-16", "utf-32")) else name
 
 
-def _strictly(data: bytes, encoding: str) -> str | None:
+def decode_as(data: bytes, encoding: str) -> str | None:
+    """The text if it really is in an encoding, by Python's name."""
     try:
         return data.decode(encoding)
     except (UnicodeError, LookupError):
+        return _windows_jis(data) if encoding.startswith("iso2022_jp") else None
+
+
+def _windows_jis(data: bytes) -> str | None:
+    """ISO-2022-JP with what Windows added to it (髙, ①), which Python's codec doesn't know: read as Shift JIS."""
+    first, *rest = _JIS_ESCAPE.split(data)
+    pieces = [first]
+    for escape, piece in zip(rest[::2], rest[1::2], strict=True):
+        if escape not in _TWO_BYTES:
+            pieces.append(piece)
+        elif _PAIRS.fullmatch(piece):
+            pieces.append(_shift_jis(piece))
+        else:
+            return None
+    try:
+        return b"".join(pieces).decode("cp932")
+    except UnicodeError:
         return None
 
 
-def _iso_2022_jp(data: bytes) -> str | None:
-    """Japanese in seven bits, which are ASCII but for escapes that switch the character set."""
-    return "iso2022_jp_ext" if data.isascii() and _TO_JAPANESE.search(data) else None
+def _shift_jis(pairs: bytes) -> bytes:
+    coded: list[int] = []
+    for row, cell in zip(pairs[::2], pairs[1::2], strict=True):
+        coded.append((row - 0x21) // 2 + (0x81 if row < 0x5F else 0xC1))
+        coded.append(cell + 0x7E if row % 2 == 0 else cell + 0x1F + (cell >= 0x60))
+    return bytes(coded)
+
+
+def _by_escapes(data: bytes) -> str | None:
+    """Japanese, Korean or Chinese in seven bits: ASCII but for what switches the character set."""
+    if not data.isascii():
+        return None
+    if _TO_JAPANESE.search(data):
+        return "iso2022_jp_ext"
+    if _TO_KOREAN in data:
+        return "iso2022_kr"
+    if _IN_HZ.search(data) and (text := decode_as(data, "hz")) is not None:
+        return "hz" if everyday_share(text, "gb18030") > _LEAST_EVERYDAY else None
+    return None
 
 
 def _guess(data: bytes) -> str:
@@ -166,7 +200,7 @@ def _guess(data: bytes) -> str:
     if best is not None:
         return best.encoding if best.coherence else _most_everyday(sample, [match.encoding for match in found])
     for encoding in _MULTIBYTE:
-        if _strictly(data, encoding) is not None:
+        if decode_as(data, encoding) is not None:
             return encoding
     return _FALLBACK
 
@@ -182,7 +216,7 @@ def _most_everyday(sample: bytes, encodings: list[str]) -> str:
 
 def _is_western(sample: bytes) -> bool:
     """Text whose few letters above ASCII stand singly in ASCII words, each one of Western Europe's."""
-    text = _strictly(sample, "cp1252")
+    text = decode_as(sample, "cp1252")
     if text is None or _SIGN_IN_WORD.search(text):
         return False
     used = set(text)
@@ -197,7 +231,7 @@ def _is_western(sample: bytes) -> bool:
 
 def _is_japanese_euc(sample: bytes) -> bool:
     """Kana, which every Japanese text is full of, are 0xA4xx and 0xA5xx in EUC-JP; in Korean those are rare signs."""
-    text = _strictly(sample, "euc_jp")
+    text = decode_as(sample, "euc_jp")
     if text is None:
         return False
     above = [char for char in text if char > "\x7f"]

@@ -9,15 +9,19 @@ from email import message_from_bytes, policy
 from email.message import EmailMessage, MIMEPart
 from html import escape
 
-from pipeline.documents.attachments import AnyMessage, attachments, inline_images
-from pipeline.documents.encodings import decode
+from pipeline.documents.attachments import AnyMessage, attachments, inline_images, known_labels
+from pipeline.documents.encodings import decode, decode_as
+from pipeline.documents.labels import charset
 from pipeline.documents.markup import html_text
 from pipeline.domain.errors import RejectedInput
 from pipeline.domain.text import safe_text
 
-__all__ = ["read_mail"]
+__all__ = ["MARKED_UTF_8", "read_mail"]
 
+# The mark outdoes what a page declares of itself, which was true before it was decoded.
+MARKED_UTF_8 = "utf-8-sig"
 _SHOWN = ("Subject", "From", "To", "Cc", "Date")
+_HEAD_END = re.compile(rb"\r?\n\r?\n")
 _ADDRESS = re.compile(r"\bhttps?://\S+|\bwww\.\S+", re.IGNORECASE)
 # Chinese and Japanese have no space between words: there a character counts as one, wherever a line is broken.
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+")
@@ -36,7 +40,7 @@ def read_mail(data: bytes) -> tuple[str | None, str, str, bool]:
         RejectedInput: ``corrupt``.
     """
     files = [one.name for one in attachments(data)]
-    message = message_from_bytes(data, policy=policy.default)
+    message = message_from_bytes(_with_plain_head(data), policy=policy.default)
     try:
         head = "\n".join(_header(name, value) for name in _SHOWN if (value := _value(message, name)))
         if files:
@@ -80,7 +84,7 @@ def _says_more(html: MIMEPart, plain: MIMEPart) -> bool:
     A mailer may write a stub as the plain part ("Your client does not show HTML"), or a beginning. The number alone
     does not tell: a stub may be long, and the HTML of an honest pair has a few words more, for its buttons.
     """
-    shown, said = _words(html_text(_text(html).encode("utf-8"))), _words(_text(plain))
+    shown, said = _words(html_text(_text(html).encode(MARKED_UTF_8))), _words(_text(plain))
     unsaid = shown - said
     return shown.total() > said.total() and unsaid.total() > _SHARE_UNSAID * shown.total()
 
@@ -115,6 +119,13 @@ def _with_pictures(html: str, pictures: dict[str, AnyMessage]) -> str:
     return html
 
 
+def _with_plain_head(data: bytes) -> bytes:
+    """The mail with headers that the library reads: it knows no raw text but UTF-8, and few names of encodings."""
+    end = _HEAD_END.search(data)
+    at = end.start() if end is not None else len(data)
+    return known_labels(decode(data[:at])).encode("utf-8", "surrogateescape") + data[at:]
+
+
 def _value(message: EmailMessage, name: str) -> str:
     return " ".join(str(message.get(name, "")).split())
 
@@ -128,10 +139,6 @@ def _text(part: MIMEPart) -> str:
     payload = part.get_payload(decode=True)
     if not isinstance(payload, bytes):
         return ""
-    charset = part.get_content_charset()
-    if charset:
-        try:
-            return payload.decode(charset)
-        except (LookupError, UnicodeDecodeError):
-            return decode(payload)
-    return decode(payload)
+    name = charset(part.get_content_charset() or "")
+    text = decode_as(payload, name) if name is not None else None
+    return text if text is not None else decode(payload, declares=part.get_content_subtype() == "html")

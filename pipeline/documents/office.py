@@ -12,7 +12,7 @@ import kreuzberg
 from pipeline.documents import docx, epub, media, odt
 from pipeline.documents.job import Event, Job
 from pipeline.documents.limits import check_archive, check_markup
-from pipeline.documents.mail import read_mail
+from pipeline.documents.mail import MARKED_UTF_8, read_mail
 from pipeline.documents.markup import closed_html, read_html, read_xml
 from pipeline.documents.package import Package, rewritten
 from pipeline.documents.pages import first_heading, image_page, number_pages, text_page
@@ -82,7 +82,7 @@ def _mail(job: Job) -> Extracted:
     title, head, body, is_html = read_mail(job.path.read_bytes())
     if not is_html:
         return title, f"{head}\n\n{body}", []
-    _, page = read_html(body.encode("utf-8"))
+    _, page = read_html(body.encode(MARKED_UTF_8))
     markdown, images = _convert_html(page, job)
     return title, f"{head}\n\n{markdown}", images
 

@@ -101,6 +101,49 @@ def test_latin_1_means_windows_1252_as_in_browsers() -> None:
     assert "€" in decode(b'<meta charset="iso-8859-1">\x80', declares=True)
 
 
+@pytest.mark.parametrize(
+    ("label", "encoding", "words"),
+    [
+        ("windows-874", "cp874", "กรุงเทพ"),
+        ("dos-866", "cp866", "Протокол"),
+        ("iso-8859-8-i", "iso8859-8", "שלום עולם"),
+        ("iso-8859-9", "cp1254", "“İğne” ığdır"),
+        ("x-mac-cyrillic", "mac-cyrillic", "Протокол"),
+        ("x-sjis", "cp932", "髙橋 ①"),
+        ("x-euc-jp", "euc_jp", "名前"),
+        ("ks_c_5601-1987", "cp949", "똠방각하"),
+        ("EUC-KR", "cp949", "똠방각하"),
+        ("gb2312", "gb18030", "朱镕基"),
+        ("Big5", "big5hkscs", "香港喺度"),
+        ("utf-16", "utf-8", "größe"),
+    ],
+)
+def test_a_declared_label_means_what_browsers_take_it_for(label: str, encoding: str, words: str) -> None:
+    page = f'<meta charset="{label}"><p>{words}</p> '
+    assert decode(page.encode(encoding), declares=True) == page
+
+
+def test_what_windows_added_to_japanese_is_read_in_seven_bits_too() -> None:
+    assert decode(b"\x1b$B|bKL-!\x1b(B 7") == "髙北① 7"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text"),
+    [
+        ("iso2022_kr", "이사회 회의록. Gate 7\n지하실 펌프를 점검했습니다.\n"),
+        ("hz", "董事会会议纪要。Gate 7\n水泵已检查。\n"),
+    ],
+)
+def test_korean_and_chinese_in_seven_bits_need_no_declaration(encoding: str, text: str) -> None:
+    assert looks_like_text(text.encode(encoding))
+    assert decode(text.encode(encoding)) == text
+
+
+def test_braces_after_a_tilde_are_no_chinese() -> None:
+    for text in ("~{name~} and ~{a~} of a template", "x = ~{y~} # ~~", "~{ab~}"):
+        assert decode(text.encode()) == text
+
+
 def test_nothing_raises() -> None:
     assert decode(b"") == ""
     assert isinstance(decode(bytes(range(256)) * 3), str)

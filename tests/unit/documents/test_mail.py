@@ -219,3 +219,40 @@ def test_a_picture_in_the_html_is_a_page_where_it_stands(make_job: MakeJob) -> N
     assert shown.image is not None
     assert (shown.image.width_px, shown.image.height_px) == (300, 100)
     assert after.text == "After."
+
+
+@pytest.mark.parametrize(
+    ("label", "encoding", "words"),
+    [
+        ("iso-8859-1", "cp1252", "“Grüße” – €5"),
+        ("ks_c_5601-1987", "cp949", "똠방각하 회의록"),
+        ("gb2312", "gb18030", "朱镕基"),
+        ("windows-874", "cp874", "กรุงเทพ"),
+        ("us-ascii", "utf-8", "Grüße"),
+    ],
+)
+def test_mailers_labels_are_taken_for_what_they_mean(label: str, encoding: str, words: str) -> None:
+    coded = base64.b64encode(words.encode(encoding)).decode()
+    mail = (
+        f"From: a@b.c\nSubject: =?{label}?B?{coded}?=\nMIME-Version: 1.0\n"
+        f"Content-Type: text/plain; charset={label}\nContent-Transfer-Encoding: base64\n\n{coded}\n"
+    )
+    subject, _, body, _ = read_mail(mail.encode())
+    assert body == words
+    if label != "us-ascii":
+        assert subject == words
+
+
+def test_headers_of_raw_latin_1_are_read() -> None:
+    mail = "From: José <a@b.c>\nSubject: Grüße aus Köln\n\nschöne Grüße\n".encode("latin-1")
+    subject, head, body, _ = read_mail(mail)
+    assert (subject, body.strip()) == ("Grüße aus Köln", "schöne Grüße")
+    assert "José" in head
+
+
+@pytest.mark.parametrize("charset", ["; charset=koi8-r", ""])
+def test_html_that_names_its_own_encoding_is_read_once(make_job: MakeJob, charset: str) -> None:
+    page = '<html><head><meta charset="koi8-r"></head><body><p>Протокол заседания</p></body></html>'
+    mail = f"From: a@b.c\nMIME-Version: 1.0\nContent-Type: text/html{charset}\n\n{page}".encode("koi8-r")
+    (text,) = [event.text for event in office.read(make_job(mail, media.EML)) if isinstance(event, ParsedPage)]
+    assert "Протокол заседания" in text

@@ -2,8 +2,8 @@
 
 The order: a byte order mark, what the file declares, UTF-16 or UTF-32 by its shape, ISO-2022 and HZ by their escapes,
 UTF-8 (a few bad bytes allowed), then a guess over the whole file (one late byte may be the only one that is not ASCII):
-Western European text by its shape, Japanese by its kana, the rest by charset-normalizer over
-the legacy encodings that still occur.
+Western European text by its shape, Japanese by its kana, the rest by chardet over the legacy
+encodings that still occur.
 """
 
 from __future__ import annotations
@@ -43,20 +43,33 @@ _GUESS_BYTES = 262_144
 _NEAR_BYTES = 64
 # Possessive: it is searched in whole files.
 _NEAR_ABOVE_ASCII = re.compile(rb"[\x80-\xff]++(?:[\x00-\x7f]{1,128}+[\x80-\xff]++)*+")
-# Multi-byte encodings come first: bytes that are valid in one of them are hardly ever Western text, and never the other
-# way round.
-_MULTIBYTE = ("cp932", "euc_jp", "gb18030", "big5", "euc_kr")
-_SINGLE_BYTE = ("cp1250", "cp1251", "cp1252", "cp1253", "cp1254", "cp1255", "cp1256", "koi8_r")
-_LIKELIEST = ("euc_kr", "cp932", "gb18030", "big5", "cp1252", *_SINGLE_BYTE, "euc_jp")
+# Those that text files still are in. No EBCDIC, and of the others none that differ in a sign or two.
+_GUESSED = (
+    *("cp932", "euc-jp", "gb18030", "big5hkscs", "cp949", "johab", "cp874"),
+    *("cp1250", "cp1251", "cp1252", "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp1258", "koi8-r", "koi8-u"),
+    *("iso8859-2", "iso8859-5", "iso8859-6", "iso8859-7", "iso8859-8", "iso8859-13", "iso8859-15"),
+    *("cp437", "cp737", "cp850", "cp852", "cp857", "cp862", "cp866", "mac-roman", "mac-cyrillic"),
+)
+# For a few words: between equals, Korean syllables say most, and EUC-JP without kana least.
+_LIKELIEST = (
+    *("cp949", "cp932", "gb18030", "big5hkscs", "cp1252", "cp1250", "cp1251", "cp1253", "cp1254", "cp1255", "cp1256"),
+    *("koi8_r", "euc_jp"),
+)
+# Below it the detector has seen a few words, or none of a language.
+_LEAST_SURE = 0.1
 _LEAST_EVERYDAY = 0.5
 _FALLBACK = "cp1252"
 # Bad bytes for each good character above ASCII, with which a text still is UTF-8.
 _MAX_BAD = 0.5
 _WESTERN_LETTERS = frozenset("àáâãäåæçèéêëìíîïñòóôõöøùúûüýÿßœÀÁÂÃÄÅÆÇÈÉÊËÌÍÎÏÑÒÓÔÕÖØÙÚÛÜÝŸŒšžŠŽ")
 _WESTERN_SIGNS = frozenset("€‚„…†‡‰‹‘’“”•–—™›\xa0¡¢£¥§©ª«®°±²³´µ¶·¹º»¼½¾¿×÷")
-# Czech, Slovak and Slovene in cp1250, as they look in cp1252.
-_NOT_WESTERN = (frozenset("šžŠŽ"), frozenset("øìïòùØÌ"))
-_SIGN_IN_WORD = re.compile("[a-z][¡¢£¥¹³¿¼½¾»«][a-z]", re.IGNORECASE)
+# Czech, Slovak and Slovene in cp1250, as they look in cp1252; Hungarian, likewise.
+_NOT_WESTERN = (
+    (frozenset("šžŠŽ"), frozenset("øìïòùØÌ")),
+    (frozenset("õÕ"), frozenset("ûÛ")),
+)
+_SIGN_IN_WORD = re.compile("[^\\W\\d_][¡¢£¤¥¦§¨ª¬±³¶¸¹º»¼½¾¿«‚„†‡‰‹›][^\\W\\d_]")
+_CAPITAL_IN_WORD = re.compile("[a-zß-öø-ÿœšž][À-ÖØ-ÞŒŠŽŸ]")
 _ABOVE_ASCII = re.compile("[^\x00-\x7f]+")
 _RUN_ABOVE_ASCII = re.compile("[^\x00-\x7f]{3,}")
 
@@ -188,39 +201,42 @@ def _by_escapes(data: bytes) -> str | None:
 
 
 def _guess(data: bytes) -> str:
-    from charset_normalizer import from_bytes
+    from chardet import detect
 
     sample = _around_non_ascii(data)
     if _is_western(sample):
         return "cp1252"
     if _is_japanese_euc(sample):
         return "euc_jp"
-    found = from_bytes(sample, cp_isolation=[*_MULTIBYTE, *_SINGLE_BYTE], preemptive_behaviour=False)
-    best = found.best()
-    if best is not None:
-        return best.encoding if best.coherence else _most_everyday(sample, [match.encoding for match in found])
-    for encoding in _MULTIBYTE:
-        if decode_as(data, encoding) is not None:
-            return encoding
-    return _FALLBACK
+    found = detect(
+        sample,
+        include_encodings=_GUESSED,
+        compat_names=False,
+        prefer_superset=False,
+        max_bytes=len(sample),
+        no_match_encoding=_FALLBACK,
+    )
+    name = codecs.lookup(found["encoding"] or _FALLBACK).name.replace("-", "_")
+    return name if found["confidence"] >= _LEAST_SURE else _most_everyday(sample, name)
 
 
-def _most_everyday(sample: bytes, encodings: list[str]) -> str:
+def _most_everyday(sample: bytes, detected: str) -> str:
     """Decide for a few words in which no language shows."""
-    shares = {encoding: everyday_share(sample.decode(encoding, "replace"), encoding) for encoding in encodings}
-    # Between equals, Korean syllables say most, and EUC-JP without kana least.
-    likeliest = sorted(encodings, key=_LIKELIEST.index)
-    most = max(likeliest, key=shares.__getitem__)
-    return most if shares[most] > _LEAST_EVERYDAY else encodings[0]
+    if everyday_share(sample.decode(detected, "replace"), detected) > _LEAST_EVERYDAY:
+        return detected
+    texts = {encoding: text for encoding in _LIKELIEST if (text := decode_as(sample, encoding)) is not None}
+    shares = {encoding: everyday_share(text, encoding) for encoding, text in texts.items()}
+    most = max(shares, key=shares.__getitem__, default=detected)
+    return most if shares.get(most, 0) > _LEAST_EVERYDAY else detected
 
 
 def _is_western(sample: bytes) -> bool:
     """Text whose few letters above ASCII stand singly in ASCII words, each one of Western Europe's."""
     text = decode_as(sample, "cp1252")
-    if text is None or _SIGN_IN_WORD.search(text):
+    if text is None or _SIGN_IN_WORD.search(text) or _CAPITAL_IN_WORD.search(text):
         return False
     used = set(text)
-    if all(used & letters for letters in _NOT_WESTERN):
+    if any(all(used & letters for letters in together) for together in _NOT_WESTERN):
         return False
     above = [char for char in text if char > "\x7f"]
     letters = sum(char in _WESTERN_LETTERS for char in above)

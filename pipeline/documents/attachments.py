@@ -21,7 +21,15 @@ from pipeline.documents.members import Found, file_name, unlike
 from pipeline.domain.errors import RejectedInput
 from pipeline.domain.text import safe_text
 
-__all__ = ["Attachment", "attachments", "inline_images", "known_labels", "mail_members", "may_have_attachments"]
+__all__ = [
+    "Attachment",
+    "attachments",
+    "inline_images",
+    "is_file",
+    "known_labels",
+    "mail_members",
+    "may_have_attachments",
+]
 
 # Subscripted for the type checker alone: at run time the class takes no parameters before Python 3.13.
 AnyMessage: TypeAlias = "Message[str, str]"
@@ -136,7 +144,7 @@ def inline_images(message: AnyMessage) -> dict[str, AnyMessage]:
     leaves = _leaves(message)
     named: set[str] = set()
     for part in leaves:
-        if part.get_content_type() == "text/html" and not _is_file(part):
+        if part.get_content_type() == "text/html" and not is_file(part):
             payload = part.get_payload(decode=True)
             if isinstance(payload, bytes):
                 named.update(_SHOWN.findall(payload.decode("latin-1")))
@@ -170,7 +178,8 @@ def _leaves(message: AnyMessage) -> list[AnyMessage]:
     return leaves
 
 
-def _is_file(part: AnyMessage) -> bool:
+def is_file(part: AnyMessage) -> bool:
+    """Whether a part is meant to be saved, not read."""
     return part.get_content_disposition() == "attachment" or part.get_filename() is not None
 
 
@@ -179,7 +188,7 @@ def _name(part: AnyMessage, number: int) -> str | None:
     if part.get_content_type() == "message/rfc822":
         given = _given_name(part)
         return given if given.lower().endswith(".eml") else f"{given or f'message-{number}'}.eml"
-    if _is_file(part):
+    if is_file(part):
         return _given_name(part) or f"part-{number}"
     return None if part.get_content_maintype() in ("text", "multipart", "message") else f"part-{number}"
 

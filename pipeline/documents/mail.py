@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 import re
 from collections import Counter
+from collections.abc import Iterator
 from email import message_from_bytes, policy
-from email.message import EmailMessage, MIMEPart
+from email.message import EmailMessage, Message, MIMEPart
 from html import escape
 
-from pipeline.documents.attachments import AnyMessage, attachments, inline_images, known_labels
+from pipeline.documents.attachments import AnyMessage, attachments, inline_images, is_file, known_labels
 from pipeline.documents.encodings import decode, decode_as
 from pipeline.documents.labels import charset
 from pipeline.documents.markup import html_text
@@ -25,6 +26,8 @@ _HEAD_END = re.compile(rb"\r?\n\r?\n")
 _ADDRESS = re.compile(r"\bhttps?://\S+|\bwww\.\S+", re.IGNORECASE)
 # Chinese and Japanese have no space between words: there a character counts as one, wherever a line is broken.
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W\u3040-\u30ff\u3400-\u9fff]+")
+_MARKED_UP = frozenset({"text/html", "text/enriched"})
+_NO_WORDS = frozenset({"text/css", "text/javascript", "text/rtf"})
 # A plain part that stands for the HTML has nearly all of its words; a stub or a first paragraph has few.
 _SHARE_UNSAID = 1 / 3
 
@@ -49,11 +52,13 @@ def read_mail(data: bytes) -> tuple[str | None, str, str, bool]:
         part = _best(message, has_pictures=bool(pictures))
         is_html = part is not None and part.get_content_subtype() == "html"
         body = _text(part) if part is not None else ""
-        further = _further_texts(message, part)
+        further = list(_further_texts(message, part))
         if is_html:
-            body = "".join([_with_pictures(body, pictures), *(f"<pre>{escape(text)}</pre>" for text in further)])
+            pieces = [text if marked_up else f"<pre>{escape(text)}</pre>" for text, marked_up in further]
+            body = "".join(_with_pictures(text, pictures) for text in (body, *pieces))
         else:
-            body = "\n\n".join([body, *further])
+            said = [html_text(text.encode(MARKED_UTF_8)) if marked_up else text for text, marked_up in further]
+            body = "\n\n".join(filter(None, [body, *said]))
         subject = _value(message, "Subject")
     except (LookupError, ValueError, AttributeError, TypeError, RecursionError) as exc:
         raise RejectedInput("corrupt", f"not a readable message: {exc}") from exc
@@ -94,19 +99,26 @@ def _words(text: str) -> Counter[str]:
     return Counter(_WORD.findall(_ADDRESS.sub(" ", text).casefold()))
 
 
-def _further_texts(message: EmailMessage, body: MIMEPart | None) -> list[str]:
-    """Plain text that follows the body, as where a picture or a mailing list's footer cuts a mail in pieces."""
-    if message.get_content_type() != "multipart/mixed":
-        return []
-    return [
-        text
-        for part in message.iter_parts()
-        if part is not body
-        and part.get_content_type() == "text/plain"
-        and not part.is_attachment()
-        and part.get_filename() is None
-        and (text := _text(part).strip())
-    ]
+def _further_texts(part: AnyMessage, body: MIMEPart | None) -> Iterator[tuple[str, bool]]:
+    """Text beside the body with whether it is HTML, as where a picture or a list's footer cuts a mail in pieces.
+
+    Of alternatives one says it all.
+    """
+    kind = part.get_content_type()
+    if part is body or is_file(part):
+        return
+    if kind == "message/delivery-status":
+        yield "\n".join(str(one).strip() for one in part.get_payload() if isinstance(one, Message)), False
+    elif part.is_multipart() and kind != "message/rfc822":
+        parts = [one for one in part.get_payload() if isinstance(one, Message)]
+        if kind == "multipart/alternative":
+            parts = [] if any(one is body for one in part.walk()) else parts[:1]
+        for one in parts:
+            yield from _further_texts(one, body)
+    elif part.get_content_maintype() in ("text", "multipart") and kind not in _NO_WORDS:
+        text = _text(part).strip()
+        if text:
+            yield text, kind in _MARKED_UP
 
 
 def _with_pictures(html: str, pictures: dict[str, AnyMessage]) -> str:
@@ -135,7 +147,7 @@ def _header(name: str, value: str) -> str:
     return f"**{name}**: {value}  "
 
 
-def _text(part: MIMEPart) -> str:
+def _text(part: AnyMessage) -> str:
     payload = part.get_payload(decode=True)
     if not isinstance(payload, bytes):
         return ""

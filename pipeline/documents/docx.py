@@ -12,11 +12,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from pipeline.documents.package import Package, in_utf8, line_of, rewritten
+from pipeline.documents.package import Package, in_utf8, line_of, renamed, rewritten
 
-__all__ = ["keep_text", "notes", "restore_text"]
+__all__ = ["keep_text", "notes", "restore_text", "usual_names"]
 
 _WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
+_MAIN = "word/document.xml"
+_KINDS = ("styles", "numbering", "footnotes", "endnotes", "comments")
 _STAND_INS = {"amp": "\U0010fff0", "lt": "\U0010fff1", "gt": "\U0010fff2", "quot": '"', "apos": "'"}
 _BACK = {"\U0010fff0": "&", "\U0010fff1": "\\<", "\U0010fff2": ">"}
 _RESTORE = re.compile("[\U0010fff0-\U0010fff2]")
@@ -32,6 +34,19 @@ _GAP = '<w:t xml:space="preserve"> </w:t>'
 _NOTE = re.compile(r"<w:(foot|end)noteReference\b[^<>]*?\bw:id=[\"'](\d{1,9})[\"'][^<>]*/>")
 _NOTE_TEXT = "<w:t>\U0010fff3\\1\\2\U0010fff3</w:t>"
 _BREAKS = frozenset({f"{_WORD}tab", f"{_WORD}br", f"{_WORD}cr"})
+
+
+def usual_names(docx: bytes) -> bytes:
+    """The same with its parts called as the reader expects: programs on the web write ``word/document2.xml``."""
+    with Package(docx) as package:
+        main = next(iter(package.related("", "officeDocument").values()), _MAIN)
+        names = {main: _MAIN} if package.part(_MAIN) is None else {}
+        for kind in _KINDS:
+            usual = f"word/{kind}.xml"
+            if package.part(usual) is None:
+                names |= dict.fromkeys(list(package.related(main, kind).values())[:1], usual)
+    moved = {old: new for old, new in names.items() if old.startswith("word/") and old != new}
+    return renamed(docx, moved) if moved else docx
 
 
 def keep_text(docx: bytes) -> bytes:

@@ -93,8 +93,9 @@ def _convert_html(page: str, job: Job) -> tuple[str, list[dict[str, Any]]]:
 
 
 def _docx(job: Job) -> Extracted:
-    title, markdown, images = _convert(docx.keep_text(job.path.read_bytes()), media.DOCX, job)
-    with Package(job.path) as package:
+    data = docx.usual_names(job.path.read_bytes())
+    title, markdown, images = _convert(docx.keep_text(data), media.DOCX, job)
+    with Package(data) as package:
         return title, docx.restore_text(markdown, docx.notes(package)), images
 
 

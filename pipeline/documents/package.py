@@ -7,7 +7,7 @@ import posixpath
 import re
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -16,9 +16,10 @@ from xml.etree import ElementTree
 
 from pipeline.documents.limits import check_markup
 
-__all__ = ["Package", "in_utf8", "line_of", "rewritten"]
+__all__ = ["Package", "in_utf8", "line_of", "renamed", "rewritten"]
 
 _RELATIONSHIPS = "{http://schemas.openxmlformats.org/package/2006/relationships}Relationship"
+_CONTENT_TYPES = "[Content_Types].xml"
 _UNREADABLE = (
     zipfile.BadZipFile,
     zlib.error,
@@ -54,6 +55,31 @@ def rewritten(package: bytes, parts: re.Pattern[str], rewrite: Callable[[bytes],
     return out.getvalue()
 
 
+def renamed(package: bytes, names: Mapping[str, str]) -> bytes:
+    """A package some of whose parts are called otherwise, each in the folder where it was, also where they are named.
+
+    Args:
+        names: The new name by the old one.
+    """
+    files = {posixpath.basename(old).encode(): posixpath.basename(new).encode() for old, new in names.items()}
+    named = re.compile(rb"(?<=[\"'/])(" + b"|".join(map(re.escape, files)) + rb")(?=[\"'])")
+    links = {_links_of(old): _links_of(new) for old, new in names.items()}
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(package)) as source, zipfile.ZipFile(out, "w") as target:
+        for name in dict.fromkeys(source.namelist()):
+            with suppress(*_UNREADABLE):
+                part = source.read(name)
+                if name == _CONTENT_TYPES or name.endswith(".rels"):
+                    part = named.sub(lambda match: files[match[1]], part)
+                target.writestr(names.get(name) or links.get(name, name), part)
+    return out.getvalue()
+
+
+def _links_of(part: str) -> str:
+    folder, file = posixpath.split(part)
+    return posixpath.join(folder, "_rels", f"{file}.rels")
+
+
 def in_utf8(rewrite: Callable[[str], str]) -> Callable[[bytes], bytes]:
     """For ``rewritten``: a change of a part's text, which a part in another encoding is spared."""
 
@@ -80,8 +106,8 @@ def line_of(paragraph: ElementTree.Element, text: str, breaks: frozenset[str]) -
 class Package:
     """A package that ``limits.check_archive`` has let pass; what it lacks or garbles is None, not an error."""
 
-    def __init__(self, path: Path) -> None:
-        self._zip = zipfile.ZipFile(path)
+    def __init__(self, source: Path | bytes) -> None:
+        self._zip = zipfile.ZipFile(io.BytesIO(source) if isinstance(source, bytes) else source)
         self._names = set(self._zip.namelist())
 
     def __enter__(self) -> Package:
@@ -126,11 +152,11 @@ class Package:
         """What a part of an Office package refers to: the names of parts by relationship id.
 
         Args:
-            name: The part that refers.
+            name: The part that refers; the package itself where it is empty.
             kind: The last word of the relationship's type: ``slide``, ``notesSlide``, ``image``.
         """
-        folder, file = posixpath.split(name)
-        tree = self.xml(f"{folder}/_rels/{file}.rels")
+        folder = posixpath.dirname(name)
+        tree = self.xml(_links_of(name))
         found: dict[str, str] = {}
         for link in tree.iter(_RELATIONSHIPS) if tree is not None else ():
             if link.get("Type", "").rpartition("/")[2] == kind and link.get("TargetMode") != "External":

@@ -76,6 +76,23 @@ def test_a_docx_is_markdown_with_its_image_as_a_page_where_it_stood(make_job: Ma
     assert "dry & the float switch" in after.text
 
 
+def test_the_parts_of_a_docx_may_be_called_otherwise(make_job: MakeJob) -> None:
+    """Word on the web calls them so."""
+    out, names = io.BytesIO(), ("document", "styles", "numbering")
+    with zipfile.ZipFile(io.BytesIO(rota_docx())) as source, zipfile.ZipFile(out, "w") as target:
+        for part in source.namelist():
+            content, called = source.read(part), part
+            for name in names:
+                called = called.replace(f"word/{name}.xml", f"word/{name}2.xml")
+                called = called.replace(f"word/_rels/{name}.xml", f"word/_rels/{name}2.xml")
+                if part.endswith(".rels") or part == "[Content_Types].xml":
+                    content = content.replace(f"{name}.xml".encode(), f"{name}2.xml".encode())
+            target.writestr(called, content)
+    _, usual = parsed(make_job, rota_docx(), media.DOCX)
+    _, pages = parsed(make_job, out.getvalue(), media.DOCX)
+    assert [page.text for page in pages] == [page.text for page in usual]
+
+
 def test_no_entity_of_a_docx_is_lost(make_job: MakeJob) -> None:
     content = replaced(rota_docx(), "Nobody", "R&amp;D: 3 &lt; 5 &gt; 2, caf&#233; &#x4e2d; &quot;x&quot; nobody")
     _, pages = parsed(make_job, content, media.DOCX)

@@ -101,9 +101,22 @@ def closed_html(page: str) -> str:
     the other, and of a table it may read the first cell. It also joins the words of two lines before an element, and
     those of two blocks in a cell: no line ends here but where it is preformatted, and blocks have a space around them.
     """
-    parsed = LexborHTMLParser(_flat(page, _DEEPEST_PARSED, not_counted=_END_BY_THEMSELVES)).html or ""
+    tree = LexborHTMLParser(_flat(page, _DEEPEST_PARSED, not_counted=_END_BY_THEMSELVES))
+    _spell_out(tree)
+    parsed = tree.html or ""
     pieces = _PREFORMATTED.split(_flat(parsed, _DEEPEST))
     return " ".join(piece if number % 2 else _spaced(piece) for number, piece in enumerate(pieces))
+
+
+def _spell_out(tree: LexborHTMLParser) -> None:
+    """Put the words of each drawing in its place: the converter writes that there is one."""
+    for drawing in tree.css("svg"):
+        words = [
+            " ".join(part.text(strip=True, separator=" ").split())
+            for part in drawing.css("title, desc, text, foreignObject")
+        ]
+        if any(words):
+            drawing.replace_with(f" {' '.join(filter(None, words))} ")
 
 
 def _spaced(page: str) -> str:

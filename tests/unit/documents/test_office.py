@@ -444,3 +444,12 @@ def test_what_is_not_shown_is_left_out_of_html_however_it_is_written() -> None:
     page = b"a<SCRIPT x='1'>a<b</ScRiPt >b<!-- <title>no</title> -->c<title>One\n two</TITLE><title>B</title>d<meta x>e"
     assert read_html(page) == ("One two", "abcde")
     assert read_html(b"a<script>never closed") == (None, "a<script>never closed")
+
+
+def test_the_words_of_a_drawing_in_html_stand_where_it_stood(make_job: MakeJob) -> None:
+    drawing = "<svg><g><text>Pump <tspan>7</tspan></text></g><foreignObject><div>R&amp;D</div></foreignObject></svg>"
+    page = f"<html><body><p>Before.</p><table><tr><td>{drawing}</td><td>x</td></tr></table><p>After.</p></body></html>"
+    _, (only,) = parsed(make_job, page, media.HTML)
+    assert re.findall(r"Before|Pump 7|R&D|After", only.text) == ["Before", "Pump 7", "R&D", "After"]
+    _, (alone,) = parsed(make_job, f'<svg xmlns="http://www.w3.org/2000/svg">{drawing[5:]}', media.HTML)
+    assert "Pump 7" in alone.text

@@ -25,6 +25,9 @@ _FRONT_TITLE = re.compile(r"""^title:[ \t]{0,9}["']?(.{1,300}?)["']?[ \t]{0,9}$"
 # Manual pages type a letter twice for bold, and a line under it; the last one typed is what is read.
 _OVERSTRUCK = re.compile(r"[^\n\x08]\x08")
 _DELIMITERS = ",;\t|"
+# What Excel writes, and reads, before the first row.
+_SEPARATOR = re.compile(r"""\A"?sep=([^\r\n"])"?(?:\r\n?|\n)""", re.IGNORECASE)
+_ESCAPED = re.compile(r"\\u[0-9a-f]{4}", re.IGNORECASE)
 _MAX_CELLS = 2_000_000
 _MAX_FILLED_CELLS = 10_000_000
 
@@ -73,6 +76,9 @@ def _tsv(text: str) -> tuple[str | None, Iterator[str]]:
 
 def _tables(text: str, delimiter: str | None) -> Iterator[str]:
     """Rows as Markdown tables; every section repeats the first row, as it is the header nearly always."""
+    said = _SEPARATOR.match(text)
+    if said is not None:
+        delimiter, text = said[1], text[said.end() :]
     rows = list(_records(text, delimiter or _delimiter(text)))
     # One row of a million cells makes every other one as wide.
     if rows and len(rows) * max(map(len, rows)) > _MAX_FILLED_CELLS:
@@ -129,13 +135,23 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _json_lines(text: str) -> tuple[str | None, Iterator[str]]:
-    return None, _fenced(text.strip("\n"))
+    lines = (_spelled_out(line) if _ESCAPED.search(line) else line for line in text.strip("\n").split("\n"))
+    return None, _fenced("\n".join(lines))
+
+
+def _spelled_out(line: str) -> str:
+    """A line whose letters are written as numbers, in letters; as it is, where it is no JSON."""
+    try:
+        return json.dumps(json.loads(line, object_pairs_hook=_object), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return line
 
 
 def _fenced(text: str) -> Iterator[str]:
     if text.strip() in ("", "{}", "[]", "null", '""'):
         return
-    for part in plain_sections(text, MAX_SECTION_CHARS - 20):
+    # What was written as numbers may be half a character.
+    for part in plain_sections(safe_text(text), MAX_SECTION_CHARS - 20):
         yield f"```json\n{part}\n```"
 
 

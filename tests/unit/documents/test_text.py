@@ -102,6 +102,18 @@ def test_tsv_json_and_json_lines(make_job: MakeJob) -> None:
     assert pages(make_job, "{}", media.JSON)[0].blank
 
 
+def test_letters_written_as_numbers_are_read_in_json_lines(make_job: MakeJob) -> None:
+    content = '{"gate": "\\u6f6e\\u9580 \\ud800"}\n\n{broken \\u6f6e\n{"gate":  "as it is"}\n'
+    (page,) = pages(make_job, content, media.JSONL)
+    assert page.text == '```json\n{"gate": "潮門 \ufffd"}\n\n{broken \\u6f6e\n{"gate":  "as it is"}\n```'
+
+
+@pytest.mark.parametrize("first", ["sep=;\r\n", '"sep=;"\n', "SEP=;\r"])
+def test_the_separator_that_excel_writes_is_no_row(make_job: MakeJob, first: str) -> None:
+    (page,) = pages(make_job, f"{first}Gate;Opens\n7;6,5\n8;7,0,1\n", media.CSV)
+    assert page.text.split("\n") == ["| Gate | Opens |", "| --- | --- |", "| 7 | 6,5 |", "| 8 | 7,0,1 |"]
+
+
 def test_json_that_gives_a_name_twice_is_kept_as_it_is_written(make_job: MakeJob) -> None:
     assert pages(make_job, '[{"a":"one","a":"two"}]', media.JSON)[0].text == '[{"a":"one","a":"two"}]'
 

@@ -13,6 +13,7 @@ from PIL import Image
 
 from pipeline.documents.annotations import open_page
 from pipeline.documents.figures import look
+from pipeline.documents.fonts import stand_in
 from pipeline.documents.job import Begun, Ended, Event, Job, Opened
 from pipeline.documents.pagetree import count_pages, uncounted
 from pipeline.documents.raster import Sink, fit, is_blank
@@ -41,6 +42,7 @@ def read(job: Job) -> Iterator[Event]:
     Raises:
         RejectedInput: ``password_required``, ``corrupt`` or ``too_large``.
     """
+    stand_in()
     with closing(_open_whole(job)) as document:
         count = count_pages(document, job.path)
         if count > job.limits.max_pages:

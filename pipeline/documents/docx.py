@@ -14,10 +14,10 @@ from collections.abc import Mapping
 
 from pipeline.documents.package import Package, in_utf8, line_of, renamed, rewritten
 
-__all__ = ["keep_text", "notes", "restore_text", "usual_names"]
+__all__ = ["MAIN", "keep_text", "notes", "restore_text", "usual_names"]
 
 _WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
-_MAIN = "word/document.xml"
+MAIN = "word/document.xml"
 _KINDS = ("styles", "numbering", "footnotes", "endnotes", "comments")
 _STAND_INS = {"amp": "\U0010fff0", "lt": "\U0010fff1", "gt": "\U0010fff2", "quot": '"', "apos": "'"}
 _BACK = {"\U0010fff0": "&", "\U0010fff1": "\\<", "\U0010fff2": ">"}
@@ -39,8 +39,8 @@ _BREAKS = frozenset({f"{_WORD}tab", f"{_WORD}br", f"{_WORD}cr"})
 def usual_names(docx: bytes) -> bytes:
     """The same with its parts called as the reader expects: programs on the web write ``word/document2.xml``."""
     with Package(docx) as package:
-        main = next(iter(package.related("", "officeDocument").values()), _MAIN)
-        names = {main: _MAIN} if package.part(_MAIN) is None else {}
+        main = next(iter(package.related("", "officeDocument").values()), MAIN)
+        names = {main: MAIN} if package.part(MAIN) is None else {}
         for kind in _KINDS:
             usual = f"word/{kind}.xml"
             if package.part(usual) is None:

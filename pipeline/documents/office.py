@@ -10,6 +10,7 @@ from typing import Any, cast
 import kreuzberg
 
 from pipeline.documents import docx, epub, media, odt
+from pipeline.documents.graphics import graphics
 from pipeline.documents.job import Event, Job
 from pipeline.documents.limits import check_archive, check_markup
 from pipeline.documents.mail import MARKED_UTF_8, read_mail
@@ -21,7 +22,7 @@ from pipeline.documents.raster import Sink
 from pipeline.documents.rtf import take_pictures
 from pipeline.documents.sections import sections
 from pipeline.documents.sheets import ods_pictures, with_pictures, xlsx_pictures
-from pipeline.documents.slides import odp_slides, pptx_slides, pptx_text
+from pipeline.documents.slides import odp_slides, pptx_slides, pptx_text, restore_bars
 from pipeline.documents.text import table_rows
 from pipeline.domain.document import ParsedPage, TextFormat
 from pipeline.domain.errors import RejectedInput
@@ -96,18 +97,19 @@ def _docx(job: Job) -> Extracted:
     data = docx.usual_names(job.path.read_bytes())
     title, markdown, images = _convert(docx.keep_text(data), media.DOCX, job)
     with Package(data) as package:
-        return title, docx.restore_text(markdown, docx.notes(package)), images
+        shown = "\n\n".join([markdown, *graphics(package, docx.MAIN)])
+        return title, docx.restore_text(shown, docx.notes(package)), images
 
 
 def _pptx(job: Job) -> Extracted:
     title, markdown, images = _convert(pptx_text(job.path.read_bytes()), media.PPTX, job)
     with Package(job.path) as package:
-        shown = pptx_slides(package)
-    first, *rest = _SLIDE.split(markdown)
+        shown = [(number, list(graphics(package, part)), said) for number, part, said in pptx_slides(package)]
+    first, *rest = _SLIDE.split(restore_bars(markdown))
     slides = {int(number): content for number, content in zip(rest[::2], rest[1::2], strict=True)}
     parts = [first]
-    for number, said in shown:
-        content = slides.pop(number, "").rstrip()
+    for number, drawn, said in shown:
+        content = "\n\n".join([slides.pop(number, "").rstrip(), *drawn])
         parts.append(_slide(str(number), f"{content}\n\nNotes:\n\n{said}" if said else content))
     parts += [_slide(str(number), content) for number, content in slides.items()]
     return title, "".join(parts), images

@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element
 from pipeline.documents.package import Package, in_utf8, line_of, rewritten
 from pipeline.documents.text import table_rows
 
-__all__ = ["odp_slides", "pptx_slides", "pptx_text"]
+__all__ = ["odp_slides", "plain", "pptx_slides", "pptx_text", "restore_bars"]
 
 _RID = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
 _P = "{http://schemas.openxmlformats.org/presentationml/2006/main}"
@@ -36,6 +36,7 @@ _CHOICE = re.compile(
 _NEXT_RUN = re.compile(r"</a:t>\s*</a:r>\s*<a:r>\s*(?:<a:rPr\b[^<>]*/>\s*)?<a:t>")
 _RUN_LOOKS = re.compile(r"<a:rPr\b[^<>]*>")
 _BOLD_OR_ITALIC = re.compile(r"\s[bi]=[\"'][^\"']*[\"']")
+_BAR = "\U0010fff4"
 _MAX_REPEATED = 50
 _MAX_DEPTH = 60
 _REPEATED = re.compile(r"^[0-9]{1,8}$")
@@ -54,11 +55,18 @@ def pptx_text(pptx: bytes) -> bytes:
 
 def _plain_slide(slide: str) -> str:
     shown = _CHOICE.sub(lambda match: match[1] if "<a:t>" in match[1] else match[0], slide)
+    shown = shown.replace("|", _BAR)
     return _NEXT_RUN.sub("", _RUN_LOOKS.sub(lambda match: _BOLD_OR_ITALIC.sub("", match[0]), shown))
 
 
-def pptx_slides(package: Package) -> list[tuple[int, str]]:
-    """The slides in the order in which they are shown: the number that the library gives each, and its notes.
+def restore_bars(markdown: str) -> str:
+    """Put the bars back that ``pptx_text`` took out: in a cell the library took one for the end of it."""
+    lines = markdown.split("\n")
+    return "\n".join(line.replace(_BAR, "\\|" if line.startswith("| ") else "|") for line in lines)
+
+
+def pptx_slides(package: Package) -> list[tuple[int, str, str]]:
+    """The slides in the order in which they are shown: the number that the library gives each, its part and its notes.
 
     The library numbers slides by their file names (``slide9.xml`` is before ``slide10.xml``), which is the order in
     which they were made (kreuzberg 4.10.4).
@@ -66,12 +74,12 @@ def pptx_slides(package: Package) -> list[tuple[int, str]]:
     show = package.xml(_PRESENTATION)
     parts = package.related(_PRESENTATION, "slide")
     numbers = {part: number for number, part in enumerate(sorted(set(parts.values()), key=_by_number), start=1)}
-    slides: list[tuple[int, str]] = []
+    slides: list[tuple[int, str, str]] = []
     for entry in show.iter(f"{_P}sldId") if show is not None else ():
         part = parts.get(entry.get(_RID, ""), "")
         if part in numbers:
-            slides.append((numbers.pop(part), _notes(package, part)))
-    return slides + [(number, _notes(package, part)) for part, number in numbers.items()]
+            slides.append((numbers.pop(part), part, _notes(package, part)))
+    return slides + [(number, part, _notes(package, part)) for part, number in numbers.items()]
 
 
 def _by_number(part: str) -> tuple[int, str]:
@@ -91,7 +99,7 @@ def _pptx_paragraphs(page: Element) -> Iterator[str]:
             continue
         for paragraph in shape.iter(f"{_A}p"):
             if words := line_of(paragraph, f"{_A}t", frozenset({f"{_A}br"})):
-                yield _plain(words)
+                yield plain(words)
 
 
 def odp_slides(package: Package) -> Iterator[str]:
@@ -117,7 +125,7 @@ def _blocks(parent: Element, depth: int) -> Iterator[str]:
                 pass
             case "text:1.0}p" | "text:1.0}h":
                 if words := _words(item):
-                    yield _plain(words)
+                    yield plain(words)
             case "text:1.0}list":
                 yield "\n".join(_items(item, 0))
             case "table:1.0}table":
@@ -134,7 +142,7 @@ def _frame(frame: Element, depth: int) -> Iterator[str]:
     # A table or a chart comes with a picture of itself.
     if picture is not None and frame.find(f"{_TABLE}table") is None:
         said = frame.findtext(f"{_SVG}desc") or frame.findtext(f"{_SVG}title") or ""
-        yield f"![{_plain(' '.join(said.split()))}]({picture.get(_HREF, '')})"
+        yield f"![{plain(' '.join(said.split()))}]({picture.get(_HREF, '')})"
         return
     blocks = list(_blocks(frame, depth + 1))
     if frame.get(f"{_SHOWN}class") == "title" and blocks:
@@ -151,7 +159,7 @@ def _items(parent: Element, depth: int) -> Iterator[str]:
             if item.tag == f"{_TEXT}list":
                 yield from _items(item, depth + 1)
             elif words := _words(item):
-                yield f"{'  ' * depth}- {_plain(words)}"
+                yield f"{'  ' * depth}- {plain(words)}"
 
 
 def _rows(table: Element) -> Iterator[list[str]]:
@@ -184,6 +192,6 @@ def _in_order(item: Element) -> Iterator[str]:
             stack += [child.tail or "", child]
 
 
-def _plain(words: str) -> str:
+def plain(words: str) -> str:
     """Words as Markdown that means just them."""
     return _AT_START.sub(r"\\\1", _SPECIAL.sub(r"\\\1", words))

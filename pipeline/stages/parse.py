@@ -15,7 +15,7 @@ from pipeline.domain.errors import ChildDied, Failure, RejectedInput, ServiceUna
 
 __all__ = ["VERSION", "ImagePolicy", "parse"]
 
-VERSION = "3"
+VERSION = "4"
 
 ImagePolicy = Literal["needed", "all"]
 

@@ -26,6 +26,8 @@ _BOMS: tuple[tuple[bytes, str], ...] = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _CONTROLS = bytes(set(range(0x20)) - set(b"\t\n\r\x0b\x0c\x1b\x1a")) + b"\x7f"
+# The white of a picture; letters that lie there (ÿ, я) are in no word so often.
+_FILLING = b"\xff" * 16
 _OVERSTRUCK = re.compile(rb"[^\n\x08]\x08")
 _LEAST_TYPED = 8
 _MAX_CONTROLS = 0.01
@@ -82,6 +84,8 @@ def looks_like_text(data: bytes) -> bool:
     """
     if any(data.startswith(mark) for mark, _ in _BOMS) or wide_encoding(data):
         return True
+    if _FILLING in data:
+        return False
     if _TO_KOREAN in data:
         # Its two others switch the character set there.
         data = data.translate(None, b"\x0e\x0f")

@@ -28,6 +28,8 @@ _FORMATS = {
 }
 # A file is decoded at up to this many times max_pixels, because a photo may be shrunk to what is allowed; past it, not.
 _DECODE_FACTOR = 4
+# To see the last, all are decoded.
+_MOST_MOMENTS = 1_000
 _PT_PER_INCH = 72.0
 _USUAL_DPI = 96.0
 
@@ -69,6 +71,9 @@ def _page(image: Image.Image, number: int, job: Job, sink: Sink) -> ParsedPage:
     """One frame. What is wrong with one of several is that page's failure, and the others are kept."""
     try:
         fitted = _fitted_frame(image, number, job)
+        if _is_animated(image) and is_blank(fitted):
+            # Those that write themselves are full at their end.
+            fitted = _whole(_frame(image, image.n_frames), number, job)  # type: ignore[attr-defined]
     except (RejectedInput, MemoryError) as exc:
         if not _is_one_of_several(image):
             raise
@@ -85,12 +90,19 @@ def _page(image: Image.Image, number: int, job: Job, sink: Sink) -> ParsedPage:
 
 
 def _fitted_frame(image: Image.Image, number: int, job: Job) -> Image.Image:
-    frame = image if number == 1 else _frame(image, number)
+    return _whole(image if number == 1 else _frame(image, number), number, job)
+
+
+def _whole(frame: Image.Image, number: int, job: Job) -> Image.Image:
     width, height = frame.size
     if width * height > _DECODE_FACTOR * job.limits.max_pixels:
         detail = f"page {number} has {width} × {height} pixels; limits.max_pixels = {job.limits.max_pixels}"
         raise RejectedInput("unsafe", detail)
     return _fitted(frame, job)
+
+
+def _is_animated(image: Image.Image) -> bool:
+    return image.format != "TIFF" and 1 < getattr(image, "n_frames", 1) <= _MOST_MOMENTS
 
 
 def _is_one_of_several(image: Image.Image) -> bool:

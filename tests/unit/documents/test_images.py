@@ -94,6 +94,17 @@ def test_a_photo_is_turned_upright_and_fitted(make_job: MakeJob) -> None:
     assert (page.image.width_px, page.image.height_px) == (1027, 1540)
 
 
+@pytest.mark.parametrize("kind", ["GIF", "WEBP", "PNG"])
+def test_an_animation_that_begins_with_nothing_shows_its_end(make_job: MakeJob, kind: str) -> None:
+    empty, words = drawn(mode="L", words=""), drawn(mode="L")
+    content = saved(empty, kind, save_all=True, append_images=[empty.rotate(1, fillcolor=255), words], duration=100)
+    (page,) = pages(make_job, content, f"image/{kind.lower()}")
+    assert not page.blank
+    assert page.image is not None
+    still = saved(empty, kind, save_all=True, append_images=[empty], duration=100)
+    assert pages(make_job, still, f"image/{kind.lower()}")[0].blank
+
+
 def test_the_frames_of_a_tiff_are_pages(make_job: MakeJob) -> None:
     frames = [drawn(words=f"PAGE {n}") for n in range(3)]
     blank = Image.new("RGB", (600, 300), "white")

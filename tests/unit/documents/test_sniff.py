@@ -152,6 +152,12 @@ def test_controls_among_little_else_are_binary_data(tmp_path: Path, content: byt
         told(tmp_path, "a.txt", content)
 
 
+def test_a_picture_of_an_unknown_kind_that_is_mostly_white_is_no_text(tmp_path: Path) -> None:
+    with pytest.raises(RejectedInput, match="unknown kind"):
+        told(tmp_path, "scan.tga", b"\x20\x20\x03\x20" + b"\xff" * 500 + b"\x80\x40" * 20 + b"\xff" * 500)
+    assert told(tmp_path, "a", "яяя ÿÿÿ".encode("cp1251", "ignore") + b" \xff\xff\xff") == media.PLAIN
+
+
 def test_archives_are_told_also_when_they_are_compressed(tmp_path: Path) -> None:
     tar = b"\0" * 257 + b"ustar" + bytes(250)
     assert told(tmp_path, "a.zip", zipped(a="1")) == media.ZIP

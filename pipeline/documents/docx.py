@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from pipeline.documents.package import Package, in_utf8, line_of, renamed, rewritten
 
-__all__ = ["MAIN", "keep_text", "notes", "restore_text", "usual_names"]
+__all__ = ["MAIN", "comments", "keep_text", "notes", "restore_text", "usual_names"]
 
 _WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 MAIN = "word/document.xml"
@@ -62,6 +62,17 @@ def notes(package: Package) -> dict[tuple[str, str], str]:
         for note in part.iter(f"{_WORD}{kind}note") if part is not None else ():
             lines = (line_of(paragraph, f"{_WORD}t", _BREAKS) for paragraph in note.iter(f"{_WORD}p"))
             found[kind, note.get(f"{_WORD}id", "")] = "\n    ".join(filter(None, lines))
+    return found
+
+
+def comments(package: Package) -> list[str]:
+    """What readers wrote in the margin, each as a line with its author."""
+    part = package.xml("word/comments.xml")
+    found: list[str] = []
+    for comment in part.iter(f"{_WORD}comment") if part is not None else ():
+        lines = (line_of(paragraph, f"{_WORD}t", _BREAKS) for paragraph in comment.iter(f"{_WORD}p"))
+        if words := " ".join(filter(None, lines)):
+            found.append(": ".join(filter(None, [comment.get(f"{_WORD}author", "").strip(), words])))
     return found
 
 

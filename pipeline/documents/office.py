@@ -22,7 +22,7 @@ from pipeline.documents.raster import Sink
 from pipeline.documents.rtf import take_pictures
 from pipeline.documents.sections import sections
 from pipeline.documents.sheets import ods_pictures, with_pictures, xlsx_pictures
-from pipeline.documents.slides import odp_slides, pptx_slides, pptx_text, restore_bars
+from pipeline.documents.slides import odp_slides, plain, pptx_slides, pptx_text, restore_bars
 from pipeline.documents.text import table_rows
 from pipeline.domain.document import ParsedPage, TextFormat
 from pipeline.domain.errors import RejectedInput
@@ -97,8 +97,13 @@ def _docx(job: Job) -> Extracted:
     data = docx.usual_names(job.path.read_bytes())
     title, markdown, images = _convert(docx.keep_text(data), media.DOCX, job)
     with Package(data) as package:
-        shown = "\n\n".join([markdown, *graphics(package, docx.MAIN)])
+        shown = "\n\n".join([markdown, *graphics(package, docx.MAIN), *_said(docx.comments(package))])
         return title, docx.restore_text(shown, docx.notes(package)), images
+
+
+def _said(comments: list[str]) -> Iterator[str]:
+    if comments:
+        yield "\n".join(["Comments:", "", *(f"- {plain(comment)}" for comment in comments)])
 
 
 def _pptx(job: Job) -> Extracted:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
 from pipeline.documents.package import Package
+from pipeline.documents.slides import plain
 
 __all__ = ["ods_pictures", "with_pictures", "xlsx_pictures"]
 
@@ -30,7 +31,10 @@ _MAX_COLUMN = 16_384
 
 
 def xlsx_pictures(package: Package) -> Iterator[tuple[str, str]]:
-    """The sheets of an XLSX that show pictures: the name, and Markdown that refers to them, from top to bottom."""
+    """The sheets of an XLSX that show pictures or notes: the name, and Markdown for them, from top to bottom.
+
+    A picture is a reference, a note is what somebody wrote beside a cell.
+    """
     book = package.xml(_WORKBOOK)
     if book is None:
         return
@@ -40,8 +44,19 @@ def xlsx_pictures(package: Package) -> Iterator[tuple[str, str]]:
         found = [
             placed for drawing in package.related(part, "drawing").values() for placed in _anchored(package, drawing)
         ]
-        if found:
-            yield sheet.get("name", ""), "\n\n".join(reference for _, reference in sorted(found))
+        blocks = [reference for _, reference in sorted(found)]
+        if notes := [note for one in package.related(part, "comments").values() for note in _notes(package, one)]:
+            blocks.append("\n".join(["Notes:", "", *notes]))
+        if blocks:
+            yield sheet.get("name", ""), "\n\n".join(blocks)
+
+
+def _notes(package: Package, part: str) -> Iterator[str]:
+    page = package.xml(part)
+    for note in page.iter(f"{_MAIN}comment") if page is not None else ():
+        words = " ".join("".join(piece.text or "" for piece in note.iter(f"{_MAIN}t")).split())
+        if words:
+            yield f"- {note.get('ref', '')}: {plain(words)}"
 
 
 def _anchored(package: Package, drawing: str) -> Iterator[tuple[tuple[int, int], str]]:

@@ -317,3 +317,18 @@ def test_a_picture_in_rtf_is_found_by_its_group_and_not_by_what_is_said_of_it() 
     assert (first.data, first.description) == (b"\x89P", "abc é")
     assert (second.data, cut.data) == (b"", b"")
     assert third.data == b"}}{"
+
+
+def test_notes_on_cells_come_after_their_sheet(make_job: MakeJob) -> None:
+    main = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+    relation = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/comments"
+    note = '<comment ref="B6" authorId="0"><text><r><t>Read </t></r><r><t>twice</t></r></text></comment>'
+    rels, out = "xl/worksheets/_rels/sheet1.xml.rels", io.BytesIO()
+    link = f'<Relationship Id="rIdN" Type="{relation}" Target="../comments1.xml"/></Relationships>'
+    with zipfile.ZipFile(io.BytesIO(fixture("gauges.xlsx"))) as source, zipfile.ZipFile(out, "w") as target:
+        for name in source.namelist():
+            content = source.read(name)
+            target.writestr(name, content.replace(b"</Relationships>", link.encode()) if name == rels else content)
+        target.writestr("xl/comments1.xml", f'<comments xmlns="{main}"><commentList>{note}</commentList></comments>')
+    _, pages = parsed(make_job, out.getvalue(), media.XLSX)
+    assert "Notes:\n\n- B6: Read twice" in "\n".join(page.text for page in pages)

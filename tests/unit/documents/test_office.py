@@ -99,6 +99,17 @@ def test_no_entity_of_a_docx_is_lost(make_job: MakeJob) -> None:
     assert 'R&D: 3 \\< 5 > 2, café 中 "x" nobody' in pages[0].text
 
 
+def test_what_readers_wrote_in_the_margin_of_a_docx_comes_last(make_job: MakeJob) -> None:
+    word = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+    comments = "".join(
+        f'<w:comment w:id="{n}" w:author="{author}"><w:p><w:r><w:t>{said}</w:t></w:r></w:p></w:comment>'
+        for n, (author, said) in enumerate([("Maud", "Which gate?"), ("", "The * one")])
+    )
+    content = with_notes(rota_docx(), {"comments": f"<w:comments {word}>{comments}</w:comments>"})
+    _, pages = parsed(make_job, content, media.DOCX)
+    assert pages[-1].text.endswith("Comments:\n\n- Maud: Which gate?\n- The \\* one")
+
+
 def test_words_of_a_docx_are_not_joined_over_a_tab_a_line_end_or_a_hyphen(make_job: MakeJob) -> None:
     run = 'Nobody</w:t><w:tab/><w:t>came</w:t><w:cr/><w:t>to</w:t><w:ptab w:alignment="left"/><w:t>the re'
     content = replaced(rota_docx(), "Nobody", f"{run}</w:t><w:noBreakHyphen/><w:t>opening")

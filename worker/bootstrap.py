@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from pipeline.domain.unit import Stage
-from pipeline.observe.logging import configure_logging, get_logger
+from pipeline.observe.logging import configure_logging, get_logger, mask_secrets
 from pipeline.settings import Settings
 from worker.embedded import broker_url
 from worker.services import Addresses, find_services
@@ -95,12 +95,14 @@ class Container:
         """Every role's chain; the installation's key tells accounts apart, so Postgres is read."""
         from pipeline.adapters.chains import build_chains
 
-        return build_chains(
+        found = build_chains(
             self.config,
             self.settings.secret,
             fingerprint_key=self.installation.fingerprint_key,
             hostname=socket.gethostname(),
         )
+        mask_secrets(secret.get_secret_value() for secret in found.secrets.values())
+        return found
 
     @cached_property
     def secrets(self) -> dict[str, SecretStr]:
@@ -215,6 +217,7 @@ class Container:
         if (chain.primary.model, chain.primary.dim) != (space.model, space.dim):
             return None
         self.secrets.update(found.secrets)
+        mask_secrets(secret.get_secret_value() for secret in found.secrets.values())
         return chain
 
     @property
@@ -331,7 +334,8 @@ class Container:
 
     def configure_logging(self) -> None:
         """Log as the environment says, with every secret that is known now masked; then say the warnings."""
-        configure_logging(self.settings.log_level, self.settings.log_format, secrets=self._secrets())
+        keys = (secret.get_secret_value() for secret in self.secrets.values())
+        configure_logging(self.settings.log_level, self.settings.log_format, secrets=(*self.passwords(), *keys))
         log = get_logger("config")
         for line in self.loaded.warnings:
             log.warning("config.questioned", problem=line)
@@ -344,7 +348,8 @@ class Container:
         if "engine" in made:
             self.engine.dispose()
 
-    def _secrets(self) -> Iterator[str]:
+    def passwords(self) -> Iterator[str]:
+        """Those of the services."""
         from pipeline.store.postgres import read_address
 
         if password := read_address(self.addresses.database_url).arguments.get("password"):
@@ -353,8 +358,6 @@ class Container:
             yield password
         if self.settings.flower_basic_auth is not None:
             yield self.settings.flower_basic_auth.get_secret_value()
-        for secret in self.chains.secrets.values():
-            yield secret.get_secret_value()
 
 
 @contextmanager

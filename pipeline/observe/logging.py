@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import structlog
     from structlog.typing import EventDict, Processor, ProcessorReturnValue, WrappedLogger
 
-__all__ = ["LogFormat", "configure_logging", "get_logger"]
+__all__ = ["LogFormat", "configure_logging", "get_logger", "mask_secrets"]
 
 LogFormat = Literal["auto", "json", "console"]
 
@@ -50,14 +50,16 @@ def configure_logging(
     Args:
         level: ``debug``, ``info``, ``warning`` or ``error``.
         fmt: ``auto`` writes JSON where the stream is no terminal.
-        secrets: Values that are masked wherever they appear.
+        secrets: Values that are masked wherever they appear; see ``mask_secrets`` for those that come later.
         stream: stderr unless given; stdout belongs to the commands' results.
     """
     out = stream if stream is not None else sys.stderr
     as_json = fmt == "json" or (fmt == "auto" and not out.isatty())
     number = logging.getLevelNamesMapping()[level.upper()]
     handler = logging.StreamHandler(out)
-    handler.setFormatter(_Formatter(_Mask(secrets), as_json=as_json, colors=out.isatty()))
+    _mask.forget()
+    _mask.add(secrets)
+    handler.setFormatter(_Formatter(as_json=as_json, colors=out.isatty()))
     root = logging.getLogger()
     for old in list(root.handlers):
         root.removeHandler(old)
@@ -66,6 +68,11 @@ def configure_logging(
     for name in _QUIET:
         logging.getLogger(name).setLevel(number if number < logging.INFO else max(number, logging.WARNING))
     logging.captureWarnings(True)
+
+
+def mask_secrets(secrets: Iterable[str]) -> None:
+    """Mask these values as well from now on, wherever they appear."""
+    _mask.add(secrets)
 
 
 def get_logger(name: str, **bound: Any) -> structlog.stdlib.BoundLogger:
@@ -104,9 +111,8 @@ def _shared() -> list[Processor]:
 class _Formatter(logging.Formatter):
     """structlog's formatter, made when there is a line to write."""
 
-    def __init__(self, mask: _Mask, *, as_json: bool, colors: bool) -> None:
+    def __init__(self, *, as_json: bool, colors: bool) -> None:
         super().__init__()
-        self._mask = mask
         self._as_json = as_json
         self._colors = colors
 
@@ -129,15 +135,21 @@ class _Formatter(logging.Formatter):
         )
         return structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=_shared(),
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderer, self._mask],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderer, _mask],
         )
 
 
 class _Mask:
     """Takes secrets out of the finished line, wherever in it they got: a message, a URL, a traceback."""
 
-    def __init__(self, secrets: Iterable[str]) -> None:
-        forms: set[str] = set()
+    def __init__(self) -> None:
+        self._forms: list[str] = []
+
+    def forget(self) -> None:
+        self._forms = []
+
+    def add(self, secrets: Iterable[str]) -> None:
+        forms = set(self._forms)
         for secret in secrets:
             value = secret.strip()
             if len(value) >= _SHORTEST_SECRET:
@@ -153,3 +165,6 @@ class _Mask:
         for form in self._forms:
             text = text.replace(form, _MASK)
         return text
+
+
+_mask = _Mask()

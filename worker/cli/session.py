@@ -32,6 +32,7 @@ def services(terminal: Terminal) -> Iterator[Container]:
     Raises:
         ServiceUnavailable: None run, and none are named; or later, when one does not answer.
     """
+    from pipeline.observe.logging import mask_secrets
     from worker.services import find_services
 
     settings = set_up(terminal)
@@ -40,4 +41,5 @@ def services(terminal: Terminal) -> Iterator[Container]:
     from worker.bootstrap import open_container
 
     with open_container(settings, name="tidegate command") as container:
+        mask_secrets(container.passwords())
         yield container

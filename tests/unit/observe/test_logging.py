@@ -6,7 +6,7 @@ import sys
 
 from pydantic import SecretStr
 
-from pipeline.observe.logging import configure_logging, get_logger
+from pipeline.observe.logging import configure_logging, get_logger, mask_secrets
 from pipeline.store.session import make_engine
 
 
@@ -70,6 +70,15 @@ def test_a_secret_is_masked_as_a_url_writes_it() -> None:
 
     [line] = _lines(stream)
     assert (line["url"], line["key"]) == ("redis://:**********@host", "**********")
+
+
+def test_a_secret_that_is_learned_later_is_masked_from_then_on() -> None:
+    stream = io.StringIO()
+    configure_logging(stream=stream, secrets=["first-key"])
+    mask_secrets(["second-key"])
+    get_logger("test").info("key.read", one="first-key", two="second-key")
+    assert "-key" not in stream.getvalue()
+    assert stream.getvalue().count("**********") == 2
 
 
 def test_a_secret_type_shows_no_value() -> None:

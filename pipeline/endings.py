@@ -170,11 +170,15 @@ class Endings:
             case _:
                 self._failed_inside(unit, error, done.result.calls)
 
-    def failed(self, unit: Claimed, error: Exception) -> None:
-        """A unit has no result; the error says what that means for it."""
+    def failed(self, unit: Claimed, error: Exception, *, asked_with: int = 0) -> None:
+        """A unit has no result; the error says what that means for it.
+
+        Args:
+            asked_with: The other units that the error is about, which were not asked for without this one.
+        """
         match error:
             case ChainExhausted():
-                self._exhausted(unit, error)
+                self._exhausted(unit, error, asked_with)
             case DeadlineExceeded():
                 # Slow is busy: what was tried and left out is on the attempts; the unit is tried again later.
                 self._exhausted(unit, ChainExhausted(error.role, error.tries, error.skipped, None, True))
@@ -206,10 +210,10 @@ class Endings:
 
         self._end_one(unit, write, "failed", f"{failure.kind}: {failure.detail}")
 
-    def _exhausted(self, unit: Claimed, error: ChainExhausted) -> None:
+    def _exhausted(self, unit: Claimed, error: ChainExhausted, asked_with: int = 0) -> None:
         calls, rejecting = calls_with_content(error.tries), rejecting_targets(error.tries)
         if not error.retryable:
-            self._fail(unit, _rejected_everywhere(error), calls, rejecting)
+            self._fail(unit, _rejected_everywhere(error, asked_with), calls, rejecting)
             return
         if unit.calls + calls >= self.policy.max_calls:
             detail = f"{unit.calls + calls} calls returned content, none an answer"
@@ -276,11 +280,12 @@ def _resume_at(error: ChainExhausted) -> Moment | None:
     return seconds_from_now(_RETRY_WITHOUT_TIME_S)
 
 
-def _rejected_everywhere(error: ChainExhausted) -> Failure:
+def _rejected_everywhere(error: ChainExhausted, asked_with: int) -> Failure:
     """The most telling failure: what the last target that was really asked said."""
+    others = f" (asked for with {asked_with} more, of which none was answered)" if asked_with else ""
     if error.tries:
         last = error.tries[-1]
-        return Failure(last.kind or "unknown", f"{last.target}: {last.message or 'no message'}")
+        return Failure(last.kind or "unknown", f"{last.target}: {last.message or 'no message'}{others}")
     reasons = "; ".join(f"{skip.target}: {skip.reason.value}" for skip in error.skipped)
     kind = "contract" if any(skip.reason is SkipReason.CONTRACT for skip in error.skipped) else "rejected"
-    return Failure(kind, reasons or f"no target of {error.role} may take this input")
+    return Failure(kind, (reasons or f"no target of {error.role} may take this input") + others)

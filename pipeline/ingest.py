@@ -21,11 +21,12 @@ from pipeline.adapters.watch import ChainRoom
 from pipeline.advance import reuse_known, settle, take_over_parse
 from pipeline.domain.errors import Draining, PermitWaitExceeded, ServiceUnavailable, TidegateError
 from pipeline.domain.run import RunState
-from pipeline.domain.unit import MODEL_STAGES, Stage
+from pipeline.domain.unit import MODEL_STAGES, Stage, UnitState
 from pipeline.endings import Endings, Events, SliceReport, UnitPolicy, moment
+from pipeline.halving import Halving
 from pipeline.store.parked import park_pending
 from pipeline.store.patience import Patience
-from pipeline.store.runs import asker, lock_run, lock_running, make_due
+from pipeline.store.runs import asker, lock_run, lock_running, make_due, unit_states
 from pipeline.store.session import Session, Sessions, transact
 from pipeline.store.units import Claimed, claim_units, renew_leases, still_held
 from pipeline.work import Done, Job, Workshop, work_of
@@ -63,6 +64,22 @@ class _Running:
         """Nobody waits for it any more; it ends soon, in a ``CancelledError`` if it had not ended already."""
         self.job.stop.set()
         self.future.cancel()
+
+
+@dataclass(slots=True)
+class _Floor:
+    """The jobs of a slice that are under way, by number; ``ended`` holds the numbers of those that no longer run."""
+
+    start: Callable[[Job], Future[list[Done]]]
+    running: dict[int, _Running] = field(default_factory=dict)
+    ended: queue.SimpleQueue[int] = field(default_factory=queue.SimpleQueue)
+    begun: int = 0
+
+    def begin(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            one = self.running[self.begun] = _Running(job, self.start(job))
+            one.future.add_done_callback(partial(_announce, self.ended, self.begun))
+            self.begun += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,18 +268,25 @@ class Ingest:
     # --- during -------------------------------------------------------------------------------------------------
 
     def _work(self, jobs: Sequence[Job], endings: Endings) -> None:
-        running: dict[int, _Running] = {}
-        ended: queue.SimpleQueue[int] = queue.SimpleQueue()
-        leases = _Leases(partial(self._renew, running), self.policy.lease_s / 3)
+        floor = _Floor(self._start)
+        halving = Halving(partial(self._takes_nothing, jobs[0].units[0]))
+        leases = _Leases(partial(self._renew, floor.running, halving), self.policy.lease_s / 3)
         try:
-            for number, job in enumerate(jobs):
-                running[number] = _Running(job, self._start(job))
-                running[number].future.add_done_callback(partial(_announce, ended, number))
-            self._collect(running, ended, replace(endings, meanwhile=leases.renew_if_due), leases)
+            floor.begin(jobs)
+            self._collect(floor, halving, replace(endings, meanwhile=leases.renew_if_due), leases)
         except BaseException:
-            for one in running.values():
+            for one in floor.running.values():
                 one.cancel()
             raise
+
+    def _takes_nothing(self, unit: Claimed) -> bool:
+        """Whether a unit's stage has failed units in its run, and none that are done."""
+
+        def look(session: Session) -> bool:
+            units = unit_states(session, unit.run_id)
+            return units.has({UnitState.FAILED}, [unit.stage]) and not units.has({UnitState.DONE}, [unit.stage])
+
+        return self.patience.outlast(lambda: transact(self.sessions, look))
 
     def _start(self, job: Job) -> Future[list[Done]]:
         if job.model is not None:
@@ -272,39 +296,54 @@ class Ingest:
             raise RuntimeError(msg)
         return self.cpu.submit(job.cpu)
 
-    def _collect(
-        self, running: dict[int, _Running], ended: queue.SimpleQueue[int], endings: Endings, leases: _Leases
-    ) -> None:
+    def _collect(self, floor: _Floor, halving: Halving, endings: Endings, leases: _Leases) -> None:
+        running = floor.running
         drain_until: float | None = None
         away: ServiceUnavailable | None = None
         while running:
             now = time.monotonic()
             if self.stopping.is_set():
-                if drain_until is None:
-                    drain_until = now + self.policy.drain_s
-                    _give_up_waiting(running.values())
-                if now >= drain_until:
-                    for one in running.values():
-                        one.cancel()
+                drain_until = self._drained(running.values(), drain_until, now)
             leases.renew_if_due()
             try:
                 # Half a second bounds how late a stop is noticed; an ended job is taken up at once.
-                number = ended.get(timeout=max(0.01, min(leases.due_at - now, 0.5)))
+                number = floor.ended.get(timeout=max(0.01, min(leases.due_at - now, 0.5)))
             except queue.Empty:
                 continue
             # Those that have ended by now share a transaction: none of them is paid for before it is stored.
-            numbers = [number, *_waiting(ended)]
-            away = self._commit([running[number] for number in numbers], endings) or away
+            numbers = [number, *_waiting(floor.ended)]
+            away = self._commit([running[number] for number in numbers], halving, endings) or away
             for number in numbers:
                 del running[number]
+            if not running:
+                floor.begin(self._halved(halving, endings))
             if endings.report.made_work:
                 self.on_work()
         if away is not None:
             raise away
 
-    def _renew(self, running: dict[int, _Running]) -> bool:
+    def _drained(self, running: Iterable[_Running], until: float | None, now: float) -> float:
+        """End what has not begun, and after ``until`` what has; returns that time, which is set the first time."""
+        if until is None:
+            until = now + self.policy.drain_s
+            _give_up_waiting(running)
+        if now >= until:
+            for one in running:
+                one.cancel()
+        return until
+
+    def _halved(self, halving: Halving, endings: Endings) -> list[Job]:
+        """Smaller jobs instead of the slice's refused ones; the units of those that are given up end."""
+        jobs, given_up = halving.next_jobs()
+        for one in given_up:
+            for unit in one.job.units:
+                endings.failed(unit, one.error, asked_with=len(one.job.units) - 1)
+        return jobs
+
+    def _renew(self, running: dict[int, _Running], halving: Halving) -> bool:
         """Hold the leases for longer; False when Postgres is away, in which case nobody can take them either."""
-        units = [unit for one in running.values() for unit in one.job.units]
+        jobs = [one.job for one in running.values()] + [one.job for one in halving.refused]
+        units = [unit for job in jobs for unit in job.units]
         try:
             with self.sessions.begin() as session:
                 held = renew_leases(
@@ -320,19 +359,20 @@ class Ingest:
 
     # --- after --------------------------------------------------------------------------------------------------
 
-    def _commit(self, ones: Sequence[_Running], endings: Endings) -> ServiceUnavailable | None:
+    def _commit(self, ones: Sequence[_Running], halving: Halving, endings: Endings) -> ServiceUnavailable | None:
         """End the units of jobs; returns the error when a service was away that one of them needs."""
         # What was answered comes first: it was paid for.
         answered = [one for one in ones if not one.future.cancelled() and one.future.exception() is None]
         if answered:
+            halving.answered = True
             endings.done([pair for one in answered for pair in zip(one.job.units, one.future.result(), strict=True)])
         away: ServiceUnavailable | None = None
         for one in ones:
             if one not in answered:
-                away = self._without_answer(one, endings) or away
+                away = self._without_answer(one, halving, endings) or away
         return away
 
-    def _without_answer(self, one: _Running, endings: Endings) -> ServiceUnavailable | None:
+    def _without_answer(self, one: _Running, halving: Halving, endings: Endings) -> ServiceUnavailable | None:
         units = one.job.units
         error = CancelledError() if one.future.cancelled() else one.future.exception()
         match error:
@@ -344,6 +384,8 @@ class Ingest:
                 endings.given_back(units, error.fact, after_s=_PUT_OFF_S)
                 return error
             case Exception():
+                if halving.takes(one.job, error):
+                    return None
                 for unit in units:
                     endings.failed(unit, error)
             case None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 import threading
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -78,11 +78,15 @@ class Job:
 
     Both return one ``Done`` a unit, in the units' order. ``stop`` is set when nobody waits for it any more: what runs
     in a thread can't be cancelled from outside.
+
+    Attributes:
+        part: Makes the job of some of the units, for when one of them spoils it for all.
     """
 
     units: tuple[Claimed, ...]
     model: Callable[[], Awaitable[list[Done]]] | None = None
     cpu: Callable[[], list[Done]] | None = None
+    part: Callable[[Sequence[Claimed]], Job] | None = None
     stop: threading.Event = field(default_factory=threading.Event)
 
 
@@ -370,25 +374,36 @@ class _Embed:
     shop: Workshop
 
     def load(self, session: Session, run: Run, units: Sequence[Claimed]) -> list[Job]:
-        """One job for the whole slice: embedders are asked for a batch at a time."""
+        """One job for the whole slice: embedders are asked for a batch at a time.
+
+        Units that different targets have rejected are no batch: whom one of them skips is still asked for the others.
+        """
         rows = {row.ordinal: row for row in chunks_of(session, run.id, [unit.ordinal for unit in units])}
-        texts = [text_to_embed(run, rows[unit.ordinal]) for unit in units]
-        chunk_ids = [rows[unit.ordinal].id for unit in units]
-        (context,) = self.shop.contexts(session, run, units[:1])
+        texts = {unit.id: text_to_embed(run, rows[unit.ordinal]) for unit in units}
+        contexts = {
+            unit.id: context for unit, context in zip(units, self.shop.contexts(session, run, units), strict=True)
+        }
         embedder = self.shop.embedder_for(session, run)
         model = run.recipe["stages"][Stage.EMBED.value]["model"]
 
-        async def work() -> list[Done]:
-            if embedder is None:
-                detail = f"its vectors were to be made by {model}, which the configuration no longer names"
-                raise RejectedInput("embedder_gone", detail)
-            answer = await embed(texts, embedder, context)
-            return [
-                Done(_answered(answer, None), NewVector(chunk_id, unit.digest or "", vector))
-                for unit, chunk_id, vector in zip(units, chunk_ids, answer.value, strict=True)
-            ]
+        def job(asked: Sequence[Claimed]) -> Job:
+            async def work() -> list[Done]:
+                if embedder is None:
+                    detail = f"its vectors were to be made by {model}, which the configuration no longer names"
+                    raise RejectedInput("embedder_gone", detail)
+                context = replace(contexts[asked[0].id], call_id=uuid4().hex)
+                answer = await embed([texts[unit.id] for unit in asked], embedder, context)
+                return [
+                    Done(_answered(answer, None), NewVector(rows[unit.ordinal].id, unit.digest or "", vector))
+                    for unit, vector in zip(asked, answer.value, strict=True)
+                ]
 
-        return [Job(tuple(units), model=work)]
+            return Job(tuple(asked), model=work, part=job)
+
+        alike: dict[frozenset[str], list[Claimed]] = {}
+        for unit in units:
+            alike.setdefault(frozenset(unit.rejected_by), []).append(unit)
+        return [job(group) for group in alike.values()]
 
     def store(self, session: Session, run: Run, ended: Sequence[tuple[Claimed, Done]]) -> None:
         if run.space_id is None:

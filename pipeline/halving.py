@@ -7,12 +7,13 @@ takes nothing: that is left at six more calls, however many units there are, and
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pipeline.domain.errors import ChainExhausted, DeadlineExceeded
 from pipeline.failover.call import rejecting_targets
-from pipeline.work import Job
+from pipeline.store.units import Claimed
+from pipeline.work import Done, Job
 
 __all__ = ["Halving", "Refused"]
 
@@ -35,12 +36,29 @@ class Halving:
     Attributes:
         is_hopeless: Whether the stage has failed units in this run and none that are done: a target that takes nothing
             must not be searched for its one bad text in every slice of a document.
+        missed: What is to be done of units that an answer to their job held nothing for.
     """
 
     is_hopeless: Callable[[], bool]
     answered: bool = False
+    missed: list[Job] = field(default_factory=list)
     refused: list[Refused] = field(default_factory=list)
     _times: int = 0
+
+    @property
+    def waiting(self) -> list[Claimed]:
+        """The units that are put aside."""
+        jobs = [*self.missed, *(one.job for one in self.refused)]
+        return [unit for job in jobs for unit in job.units]
+
+    def hears(self, job: Job, done: Sequence[Done]) -> list[tuple[Claimed, Done]]:
+        """An answer has come; returns what it says of the job's units, and puts those aside that it says nothing of."""
+        self.answered = True
+        pairs = list(zip(job.units, done, strict=True))
+        if job.part is not None:
+            # Each alone: which ones they are is known.
+            self.missed += [job.part([unit]) for unit, one in pairs if one.is_missing]
+        return [(unit, one) for unit, one in pairs if not one.is_missing]
 
     def takes(self, job: Job, error: Exception) -> bool:
         """Put a job aside that ended without an answer; False when its units end by the error."""
@@ -51,11 +69,12 @@ class Halving:
 
     def next_jobs(self) -> tuple[list[Job], list[Refused]]:
         """Once all jobs of the slice have ended: those to begin now, and the refused ones that are given up."""
+        missed, self.missed = self.missed, []
         refused, self.refused = self.refused, []
         if not refused or not self._is_worth_it():
-            return [], refused
+            return missed, refused
         self._times += 1
-        return [half for one in refused for half in _halves(one.job)], []
+        return [*missed, *(half for one in refused for half in _halves(one.job))], []
 
     def _is_worth_it(self) -> bool:
         if self.answered:

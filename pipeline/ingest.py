@@ -342,8 +342,7 @@ class Ingest:
 
     def _renew(self, running: dict[int, _Running], halving: Halving) -> bool:
         """Hold the leases for longer; False when Postgres is away, in which case nobody can take them either."""
-        jobs = [one.job for one in running.values()] + [one.job for one in halving.refused]
-        units = [unit for job in jobs for unit in job.units]
+        units = [unit for one in running.values() for unit in one.job.units] + halving.waiting
         try:
             with self.sessions.begin() as session:
                 held = renew_leases(
@@ -363,9 +362,9 @@ class Ingest:
         """End the units of jobs; returns the error when a service was away that one of them needs."""
         # What was answered comes first: it was paid for.
         answered = [one for one in ones if not one.future.cancelled() and one.future.exception() is None]
-        if answered:
-            halving.answered = True
-            endings.done([pair for one in answered for pair in zip(one.job.units, one.future.result(), strict=True)])
+        done = [pair for one in answered for pair in halving.hears(one.job, one.future.result())]
+        if done:
+            endings.done(done)
         away: ServiceUnavailable | None = None
         for one in ones:
             if one not in answered:

@@ -66,10 +66,15 @@ __all__ = ["Done", "Job", "Models", "StageWork", "Workshop", "calls_with_content
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What came of one unit: what its row keeps, and the value that ``store`` writes elsewhere."""
+    """What came of one unit: what its row keeps, and the value that ``store`` writes elsewhere.
+
+    Attributes:
+        is_missing: The answer is one to others of its job, and holds nothing for this unit.
+    """
 
     result: Result
     value: Any = field(default=None, repr=False)
+    is_missing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,7 +399,11 @@ class _Embed:
                 context = replace(contexts[asked[0].id], call_id=uuid4().hex)
                 answer = await embed([texts[unit.id] for unit in asked], embedder, context)
                 return [
-                    Done(_answered(answer, None), NewVector(rows[unit.ordinal].id, unit.digest or "", vector))
+                    Done(
+                        _answered(answer, None),
+                        NewVector(rows[unit.ordinal].id, unit.digest or "", vector),
+                        is_missing=not vector,
+                    )
                     for unit, vector in zip(asked, answer.value, strict=True)
                 ]
 

@@ -34,7 +34,7 @@ class SpaceReference(Protocol):
 
 def unit_length(vector: Sequence[float]) -> list[float]:
     """The vector scaled to length 1, so that a cosine is a dot product whatever the model returns."""
-    length = math.sqrt(sum(x * x for x in vector))
+    length = math.hypot(*vector)
     return [x / length for x in vector] if length else list(vector)
 
 
@@ -72,6 +72,10 @@ class FallbackEmbedder:
         reference = await self._space.reference() if probing else None
 
         def differs(answer: Vectors) -> str | None:
+            if not any(map(len, answer.vectors[: len(texts)])):
+                return "a vector for the probe text, and none for what was asked"
+            if probing and not len(answer.vectors[-1]):
+                return "no vector for the probe text"
             if reference is None:
                 return None
             agreement = likeness(unit_length(answer.vectors[-1]), reference)

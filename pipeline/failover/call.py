@@ -114,7 +114,7 @@ class Caller:
         *,
         check: Callable[[Vectors], str | None] | None = None,
     ) -> Answer[Vectors]:
-        """One vector a text, of ``request.dim`` finite numbers that are not all zero.
+        """One vector a text, of ``request.dim`` finite numbers that are not all zero; empty for some that have none.
 
         Raises:
             ChainExhausted: Nobody answered.
@@ -228,7 +228,11 @@ def _checked(value: T, check: Callable[[T], str | None] | None) -> T:
 def _vectors_are_off(answer: Vectors, request: EmbedRequest) -> str | None:
     if len(answer.vectors) != len(request.texts):
         return f"{len(answer.vectors)} vectors for {len(request.texts)} texts"
+    if not any(map(len, answer.vectors)):
+        return "no vector for any text"
     for ordinal, vector in enumerate(answer.vectors):
+        if not len(vector):
+            continue
         if len(vector) != request.dim:
             return f"vector {ordinal} has {len(vector)} numbers instead of {request.dim}"
         norm = math.hypot(*vector)

@@ -135,7 +135,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Vectors:
-    """One vector a text, in the order of the request's texts."""
+    """One vector a text, in the order of the request's texts; empty where the model made none of a text."""
 
     vectors: Sequence[Sequence[float]] = field(repr=False)
     usage: Usage | None = None

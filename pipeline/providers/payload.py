@@ -169,8 +169,10 @@ def read_token_counts(usage: object) -> tuple[int, int] | None:
 def read_vectors(document: object, count: int, dim: int) -> list[Sequence[float]]:
     """``count`` vectors of ``dim`` finite numbers in the order of ``index``; floats or base64 of little-endian float32.
 
+    A vector of zeros, or with a number that is not finite, comes back empty: its text is to blame, and not the others.
+
     Raises:
-        UpstreamFailure: Anything else (``invalid_output``).
+        UpstreamFailure: Anything else, or no vector is of use (``invalid_output``).
     """
     data = document.get("data") if isinstance(document, Mapping) else None
     if not isinstance(data, list) or not all(isinstance(entry, Mapping) for entry in data):
@@ -178,11 +180,17 @@ def read_vectors(document: object, count: int, dim: int) -> list[Sequence[float]
     if len(data) != count:
         raise _bad_vectors(f"{len(data)} vectors for {count} texts")
     placed: list[Sequence[float] | None] = [None] * count
+    faults = []
     for position, entry in enumerate(data):
         index = entry.get("index", position)
         if not isinstance(index, int) or not 0 <= index < count or placed[index] is not None:
             raise _bad_vectors(f"the indices of the vectors are not 0 to {count - 1}")
-        placed[index] = _vector(entry.get("embedding"), dim)
+        vector = _vector(entry.get("embedding"), dim)
+        if (fault := _fault(vector)) is not None:
+            faults.append(fault)
+        placed[index] = () if fault else vector
+    if faults and len(faults) == count:
+        raise _bad_vectors(faults[0])
     return [vector for vector in placed if vector is not None]
 
 
@@ -196,17 +204,20 @@ def _vector(value: object, dim: int) -> Sequence[float]:
         if sys.byteorder == "big":
             packed.byteswap()
         numbers = packed.tolist()
-    elif isinstance(value, list) and all(type(number) in (float, int) for number in value):
-        numbers = value
+    elif isinstance(value, list) and all(number is None or type(number) in (float, int) for number in value):
+        # JSON has no NaN, and writers that keep to it put null.
+        numbers = [math.nan if number is None else number for number in value] if None in value else value
     else:
         raise _bad_vectors("a vector is neither a list of numbers nor base64")
     if len(numbers) != dim:
         raise _bad_vectors(f"a vector of {len(numbers)} numbers where {dim} are due")
-    if not all(map(math.isfinite, numbers)):
-        raise _bad_vectors("a vector with a number that is not finite")
-    if not any(numbers):
-        raise _bad_vectors("a vector of zeros")
     return numbers
+
+
+def _fault(vector: Sequence[float]) -> str | None:
+    if not all(map(math.isfinite, vector)):
+        return "a vector with a number that is not finite"
+    return None if any(vector) else "a vector of zeros"
 
 
 def _bad_vectors(fact: str) -> UpstreamFailure:

@@ -71,7 +71,7 @@ def _beginning(text: str, room: int) -> str:
 
 
 async def embed(texts: Sequence[str], embedder: EmbeddingModel, context: CallContext) -> Answer[list[list[float]]]:
-    """One vector a text, in order.
+    """One vector a text, in order; an empty one where none was made of a text while others had theirs.
 
     Raises:
         ChainExhausted: No replica answered.

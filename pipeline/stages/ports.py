@@ -34,7 +34,9 @@ class EmbeddingModel(Protocol):
     """The embedding role of one space."""
 
     async def embed(self, texts: Sequence[str], context: CallContext) -> Answer[list[list[float]]]:
-        """One unit-length vector a text, in order; no text may be empty.
+        """One unit-length vector a text, in order, but an empty one for each of which none was made while others were.
+
+        No text may be empty.
 
         Raises:
             ChainExhausted: No replica answered.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -174,3 +174,29 @@ def test_a_worker_that_dies_between_loses_and_pays_nothing_twice(harness: Harnes
     # Each alone, as of any that die.
     assert [len(texts) for texts in embedder.calls] == [1] * (8 - stored)
     assert vectors(harness) == 7
+
+
+@dataclass
+class LeavesOut(PickyEmbedder):
+    """Makes no vector of the texts in which one of the words stands."""
+
+    async def embed(self, texts: Sequence[str], context: CallContext) -> Answer[list[list[float]]]:
+        if len(texts) == 1:
+            return await super().embed(texts, context)
+        answer = await ScriptedEmbedder.embed(self, texts, context)
+        bad = [any(word in text for word in self.words) for text in texts]
+        self.answered += [text for text, is_bad in zip(texts, bad, strict=True) if not is_bad]
+        return replace(answer, value=[[] if is_bad else v for v, is_bad in zip(answer.value, bad, strict=True)])
+
+
+def test_the_good_vectors_of_an_answer_are_stored_and_the_others_asked_for_alone(
+    harness: Harness, tmp_path: Path
+) -> None:
+    embedder = LeavesOut(words=("word003", "word006"), kind=FailureKind.INVALID_OUTPUT)
+    harness.embedder = embedder
+    (document,) = harness.enqueue(paper(tmp_path, 8), recipe=harness.recipe(on_page_failure="keep"))
+    harness.drive()
+    assert harness.states(document.run, Stage.EMBED) == [FAILED if n in (3, 6) else DONE for n in range(8)]
+    assert [len(texts) for texts in embedder.calls] == [8, 1, 1]
+    assert len(embedder.answered) == vectors(harness) == 6
+    assert harness.units(document.run, Stage.EMBED)[3].failure_detail == "picky: no word003"

@@ -911,6 +911,7 @@ async def test_vectors_come_from_the_first_replica() -> None:
         ([[1.0, 0.0], [1.0]], "vector 1 has 1 numbers instead of 2"),
         ([[1.0, 0.0], [float("nan"), 1.0]], "vector 1 has a length of nan"),
         ([[0.0, 0.0], [1.0, 0.0]], "vector 0 has a length of 0.0"),
+        ([[], []], "no vector for any text"),
     ],
 )
 async def test_vectors_of_a_wrong_count_or_width_are_invalid_output(vectors: Any, reason: str) -> None:
@@ -919,6 +920,14 @@ async def test_vectors_of_a_wrong_count_or_width_are_invalid_output(vectors: Any
     answer = await world.caller.embed(EMBEDDER, TWO, CONTEXT)
     assert (answer.tries[0].kind, answer.tries[0].message) == (FailureKind.INVALID_OUTPUT, reason)
     assert answer.target == B.key
+
+
+@virtual
+async def test_an_answer_that_lacks_one_texts_vector_is_an_answer() -> None:
+    world = World()
+    world.upstream.scripts["a"] = [[Vectors([[], [0.6, 0.8]])]]
+    answer = await world.caller.embed(EMBEDDER, TWO, CONTEXT)
+    assert (answer.target, answer.value.vectors) == (A.key, [[], [0.6, 0.8]])
 
 
 @virtual

@@ -194,10 +194,10 @@ def test_base64_is_little_endian_float32() -> None:
         ({"data": [entry(0, 1.0, 2.0), entry(-1, 1.0, 2.0)]}, "indices"),
         ({"data": [entry(0, 1.0, 2.0), entry("1", 1.0, 2.0)]}, "indices"),
         ({"data": [entry(0, 1.0, 2.0), entry(1, 1.0)]}, "1 numbers where 2 are due"),
-        ({"data": [entry(0, 1.0, 2.0), entry(1, 1.0, math.nan)]}, "not finite"),
-        ({"data": [entry(0, 1.0, 2.0), entry(1, 1.0, math.inf)]}, "not finite"),
-        ({"data": [entry(0, 1.0, 2.0), entry(1, 0.0, 0)]}, "zeros"),
-        ({"data": [entry(0, 1.0, 2.0), entry(1, 1.0, None)]}, "neither"),
+        ({"data": [entry(0, 1.0, None), entry(1, 1.0, math.nan)]}, "not finite"),
+        ({"data": [entry(0, 1.0, None), entry(1, 1.0, math.inf)]}, "not finite"),
+        ({"data": [entry(0, 1.0, None), entry(1, 0.0, 0)]}, "not finite"),
+        ({"data": [entry(0, 0.0, 0), entry(1, 0.0, 0)]}, "zeros"),
         ({"data": [entry(0, 1.0, 2.0), entry(1, 1.0, True)]}, "neither"),
         ({"data": [entry(0, 1.0, 2.0), {"index": 1}]}, "neither"),
         ({"data": [entry(0, 1.0, 2.0), {"index": 1, "embedding": "!!!"}]}, "base64"),
@@ -209,6 +209,11 @@ def test_vectors_that_are_not_those_asked_for_are_invalid_output(document: objec
     found = refused(read_vectors, document, 2, 2)
     assert found.kind == FailureKind.INVALID_OUTPUT
     assert fact in found.message
+
+
+@pytest.mark.parametrize("bad", [(1.0, math.nan), (1.0, math.inf), (None, None), (0.0, 0)], ids=str)
+def test_a_vector_of_no_use_is_empty_beside_good_ones(bad: tuple[Any, ...]) -> None:
+    assert [*map(list, read_vectors({"data": [entry(1, 1.0, 2.0), entry(0, *bad)]}, 2, 2))] == [[], [1.0, 2.0]]
 
 
 def test_nan_as_servers_write_it_is_read_and_refused() -> None:

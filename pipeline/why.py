@@ -190,7 +190,11 @@ class _Facts:
     def _done(self) -> tuple[list[str], list[str]]:
         lines, commands = [f"{self.document.path} is done and found by search."], []
         if self.document.incomplete:
-            lines.append(f"{_some(self._standing.failed, 'unit')} of it failed and are left out.")
+            failed = self._standing.failed
+            lines.append(f"{_some(failed, 'unit')} of it failed and {'is' if failed == 1 else 'are'} left out.")
+            if self._standing.failure is not None:
+                first = "" if failed == 1 else "The first: "
+                lines.append(f"{first}{self._standing.failure.rstrip('.')}.")
             commands.append(f"tidegate requeue --document {self._ref} --failed")
         if self._standing.degraded:
             lines.append(f"{_some(self._standing.degraded, 'unit')} of it came from a fallback.")

@@ -17,6 +17,7 @@ class Standing:
         pages: 0 until the document has been parsed.
         leased: Units that a worker holds at this moment.
         degraded: Done units that were answered by a fallback.
+        failure: Why the first of the failed units failed, and which one that is; None where none has.
         primary_only: No fallback may answer: the run was requeued for that.
     """
 
@@ -27,6 +28,7 @@ class Standing:
     leased: int
     degraded: int
     failed: int
+    failure: str | None
     primary_only: bool
 
 
@@ -41,6 +43,7 @@ def standing_of(reader: Reader, run_id: int) -> Standing:
         leased=row.leased,
         degraded=row.degraded,
         failed=row.failed,
+        failure=row.failure,
         primary_only=row.primary_only,
     )
 
@@ -48,6 +51,8 @@ def standing_of(reader: Reader, run_id: int) -> Standing:
 _STANDING = """
     select (select count(*) from page where page.run_id = %(run)s) as pages,
            (select count(*) from chunk where chunk.run_id = %(run)s) as chunks,
+           (select concat_ws(' ', stage, ordinal, 'failed with', concat_ws(': ', failure_kind, failure_detail))
+            from unit where unit.run_id = %(run)s and state = 'failed' order by ordinal, id limit 1) as failure,
            (select primary_only from run where run.id = %(run)s) as primary_only,
            count(distinct ordinal) filter (where stage in ('describe', 'format') and state <> 'done') as open_pages,
            count(distinct ordinal) filter (where stage in ('retrieve', 'embed') and state <> 'done') as open_chunks,

@@ -71,6 +71,7 @@ class Act(BaseModel):
     count_delta: int = 0
     shuffle: bool = False
     nan: bool = False
+    nan_for: str | None = None  # only the vectors of texts that hold this
     seed: str | None = None
 
     @model_validator(mode="before")

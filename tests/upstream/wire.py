@@ -160,6 +160,9 @@ def embed_body(request: EmbedRequest, act: Act, dim: int) -> dict[str, Any]:
         vectors = vectors[: act.count_delta]
     if act.nan:
         vectors = [[float("nan"), *v[1:]] for v in vectors]
+    if act.nan_for is not None:
+        spoiled = [act.nan_for in text for text in request.texts]
+        vectors = [[float("nan"), *v[1:]] if bad else v for v, bad in zip(vectors, spoiled, strict=True)]
     data = [{"object": "embedding", "index": i, "embedding": _coded(v, request)} for i, v in enumerate(vectors)]
     if act.shuffle:  # reversed: never the right order for two or more
         data = data[::-1]

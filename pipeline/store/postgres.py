@@ -77,6 +77,10 @@ class Address:
         host, port = self.arguments.get("host") or "the local socket", self.arguments.get("port")
         return f"{host}{f':{port}' if port else ''}/{self.arguments.get('dbname', '')}"
 
+    def options(self, *, first: str = "", last: str) -> str:
+        """The server's settings: those of the URL override ``first``, and ``last`` overrides them."""
+        return " ".join(part for part in (first, self.arguments.get("options", ""), last) if part)
+
 
 def read_address(url: str) -> Address:
     """Take ``postgresql://user:password@host:port/name?parameter=value`` apart.

@@ -51,7 +51,7 @@ def make_reads(url: str, *, application_name: str = "tidegate", connect_timeout_
             **address.arguments,
             "connect_timeout": connect_timeout_s,
             "application_name": application_name,
-            "options": "-c timezone=UTC -c default_transaction_read_only=on",
+            "options": address.options(last="-c timezone=UTC -c default_transaction_read_only=on"),
         }
         with _ours(address.name):
             connection = psycopg.connect(**arguments, autocommit=True, row_factory=namedtuple_row)

@@ -85,7 +85,9 @@ def make_engine(
             **address.arguments,
             "connect_timeout": connect_timeout_s,
             "application_name": application_name,
-            "options": f"-c timezone=UTC -c idle_in_transaction_session_timeout={round(stands_still_s * 1000)}",
+            "options": address.options(
+                first=f"-c idle_in_transaction_session_timeout={round(stands_still_s * 1000)}", last="-c timezone=UTC"
+            ),
             "keepalives_idle": 30,
             "keepalives_interval": 10,
             "keepalives_count": 3,

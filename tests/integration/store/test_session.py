@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlencode
+
 import pytest
 from sqlalchemy import Engine, insert, select, text
 
@@ -40,6 +42,18 @@ def test_times_are_utc_and_connections_are_named(engine: Engine) -> None:
         assert connection.scalar(text("show timezone")) == "UTC"
         assert connection.scalar(text("show application_name")) == "tests"
         assert connection.scalar(text("show idle_in_transaction_session_timeout")) == "30s"
+
+
+def test_options_of_the_url_stand_beside_ours(database_url: str) -> None:
+    given = "-c search_path=tides,public -c timezone=Asia/Tokyo -c idle_in_transaction_session_timeout=5000"
+    separator = "&" if "?" in database_url else "?"
+    engine = make_engine(f"{database_url}{separator}{urlencode({'options': given})}")
+    with engine.connect() as connection:
+        assert connection.scalar(text("show search_path")) == "tides,public"
+        # Times are read as UTC, whatever a URL says.
+        assert connection.scalar(text("show timezone")) == "UTC"
+        assert connection.scalar(text("show idle_in_transaction_session_timeout")) == "5s"
+    engine.dispose()
 
 
 def test_a_connection_that_died_in_the_pool_is_replaced(engine: Engine) -> None:

@@ -295,7 +295,8 @@ def _prepare(job: _Job, read: Sequence[Read | BadSource]) -> _Prepared:
             continue
         document = known.get(one.source.uri)
         run = document.run_that_did(one.facts.digest, job.recipe_digest) if document else None
-        if document and run and (not document.newest_is_active or document.newest_run_id == run):
+        # A newer run that came to nothing may have missed the blob: it is looked for, and stored again.
+        if document and run and document.newest_run_id == run:
             outcomes[one.source.uri] = _outcome(one.source, _file_of(one), document.id, run, queued=False)
             if document.newest_is_active:
                 _put_password(job, one.source.uri, document.id)

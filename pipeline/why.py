@@ -30,7 +30,8 @@ _NOT_AGAIN: dict[str, str] = {
     "unsupported": "convert it to a format that is read, then enqueue that",
     "unsafe": "look at the file before you trust it; it was not opened",
     "too_large": "raise what it names under limits: in the configuration, then:  tidegate enqueue {path}",
-    "blob_missing": "tidegate enqueue {path}",
+    # Where the live version is of the same bytes, enqueue stores them again, and begins no run.
+    "blob_missing": "tidegate enqueue {path}\ntidegate requeue --document {ref} --failed",
 }
 
 
@@ -212,7 +213,7 @@ class _Facts:
             lines.append("What is done of it is kept and not paid for again.")
         helps = _NOT_AGAIN.get(kind)
         if helps is not None:
-            return lines, helps.format(path=words_to_enqueue(self.document.path)).split("\n")
+            return lines, helps.format(path=words_to_enqueue(self.document.path), ref=self._ref).split("\n")
         return lines, [f"tidegate requeue --document {self._ref} --failed"]
 
     def _cancelled(self) -> tuple[list[str], list[str]]:

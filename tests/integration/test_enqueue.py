@@ -143,6 +143,22 @@ def test_a_failed_document_is_tried_again(put: Enqueuer, page: Path) -> None:
     assert put(page).documents[0].state == EnqueueState.QUEUED
 
 
+def test_a_blob_that_is_gone_is_stored_again_though_a_live_version_is_of_the_same_bytes(
+    put: Enqueuer, page: Path
+) -> None:
+    (document,) = put(page).documents
+    put.finish(document.run)
+    (redone,) = put(page, recipe=OTHER_RECIPE).documents
+    with put.sessions.begin() as session:
+        digest = session.get_one(Run, redone.run).blob_digest
+        move_run(session, redone.run or 0, RunState.RUNNING)
+        move_run(session, redone.run or 0, RunState.FAILED, failure_kind="blob_missing", failure_detail="it is gone")
+    put.blobs.delete(digest)
+    (again,) = put(page).documents
+    assert (again.state, again.run) == (EnqueueState.UNCHANGED, document.run)
+    assert put.blobs.exists(digest)
+
+
 def test_the_same_bytes_at_two_paths_are_two_documents_and_one_blob(put: Enqueuer, page: Path, tmp_path: Path) -> None:
     (tmp_path / "copy.md").write_bytes(page.read_bytes())
 

@@ -96,6 +96,14 @@ def test_what_is_in_an_archive_is_enqueued_with_it_and_a_password_is_given_eithe
     ]
 
 
+def test_a_missing_blob_is_stored_by_enqueue_and_the_run_made_by_requeue(seed: Seed, reads: Reads) -> None:
+    run = seed.run(seed.document("/a.md"), "failed", failure_kind="blob_missing", failure_detail="it is not there")
+    seed.units(run, "parse", [0], "failed")
+    first, second = why(reads, "/a.md").commands
+    assert first == "tidegate enqueue /a.md"
+    assert second.startswith("tidegate requeue --document ")
+
+
 def test_the_last_failed_calls_are_quoted_once_a_target_and_kind(seed: Seed, reads: Reads) -> None:
     run = seed.run(seed.document("/a"), "running")
     seed.units(run, "describe", [1], "leased")

@@ -65,6 +65,7 @@ class FallbackRegistry:
         self._switches = switches
         self._retry_s = retry_s
         self._retry_at: float | None = None
+        self._refusal: str | None = None
         self._reading: asyncio.Future[None] | None = None
         # Permits that Redis may hold though nobody here does: token -> its target, the oldest first.
         self._owed: OrderedDict[str, Target] = OrderedDict()
@@ -74,6 +75,11 @@ class FallbackRegistry:
     def degraded(self) -> bool:
         """Whether this process goes on without Redis now."""
         return self._retry_at is not None
+
+    @property
+    def refusal(self) -> str | None:
+        """What Redis said when this process went on without it; None when it did not answer, or is back."""
+        return self._refusal if self.degraded else None
 
     async def admit(self, target: Target) -> Admission:
         admission = await self._either(lambda: self._ask_to_admit(target), lambda: self._local.admit(target))
@@ -168,6 +174,7 @@ class FallbackRegistry:
         try:
             answer = await redis()
         except RegistryAway as away:
+            self._refusal = away.refusal
             await self._go_on_alone(str(away), retrying=retrying)
             return await local()
         if self._retry_at is not None:

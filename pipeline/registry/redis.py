@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from pipeline.domain.call import SkipReason
 from pipeline.failover.breaker import cools_group, fixed_cooldown_s
@@ -47,7 +47,19 @@ Switches = Callable[[], Awaitable[Collection[str]]]
 
 
 class RegistryAway(Exception):
-    """Redis did not answer in time, or not at all. Never leaves this package."""
+    """Redis did not answer in time, or not at all, or refused what it was asked. Never leaves this package.
+
+    Attributes:
+        refusal: What it said; None when it did not answer.
+    """
+
+    def __init__(self, reason: str, refusal: str | None = None) -> None:
+        super().__init__(reason, refusal)
+        self.reason = reason
+        self.refusal = refusal
+
+    def __str__(self) -> str:
+        return self.reason
 
 
 def connect_to(url: str, timeout_s: float) -> Connect:
@@ -208,7 +220,7 @@ class RedisRegistry:
             raise RegistryAway(msg) from error
         except (RedisError, OSError) as error:
             msg = f"{type(error).__name__}: {error}"
-            raise RegistryAway(msg) from error
+            raise RegistryAway(msg, str(error) if isinstance(error, ResponseError) else None) from error
 
     def _client(self) -> Redis:
         loop = asyncio.get_running_loop()

@@ -51,6 +51,11 @@ class CommandCalls:
 
     def refuse_alone(self) -> None:
         """Make sure that the last operation reached the fleet's registry, and not this process's stand-in."""
+        if (refusal := self.calls.registry.refusal) is not None:
+            raise ServiceUnavailable(
+                f"Redis, which holds the targets' states, refuses to be asked: {refusal}",
+                "it may be full, or a replica; see what else it says:  tidegate doctor",
+            )
         if self.calls.registry.degraded:
             raise ServiceUnavailable(
                 "Redis, which holds the targets' states, does not answer",

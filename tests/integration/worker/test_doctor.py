@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import redis
 from sqlalchemy import text
@@ -42,6 +43,17 @@ def _full(redis_url: str) -> Iterator[None]:
 
 
 @contextmanager
+def _replica(redis_url: str) -> Iterator[None]:
+    """Of a master that is gone."""
+    with redis.Redis.from_url(redis_url) as client:
+        client.replicaof("127.0.0.1", 1)
+        try:
+            yield
+        finally:
+            client.replicaof("no", "one")
+
+
+@contextmanager
 def _read_only(sessions: Sessions, database_url: str) -> Iterator[None]:
     setting = f"alter database {make_url(database_url).database} set default_transaction_read_only"
     with sessions.begin() as session:
@@ -68,3 +80,18 @@ def test_a_postgres_that_is_read_only_is_no_healthy_one(fleet: Fleet, sessions: 
         found = _found("postgres")
     assert (found["state"], found["detail"]) == ("failed", "it is read-only")
     assert "TIDEGATE_DATABASE_URL" in found["remedy"]
+
+
+def test_a_reset_that_redis_refuses_says_what_it_said(fleet: Fleet, redis_url: str) -> None:
+    def targets(*words: str) -> dict[str, Any]:
+        command = [sys.executable, "-P", "-m", "worker", "targets", *words, "--json"]
+        done = subprocess.run(command, env=os.environ, capture_output=True, text=True, timeout=120)
+        assert done.returncode == (4 if words else 0)
+        return dict(json.loads(done.stdout))
+
+    key = targets()["targets"][0]["target"]
+    with _replica(redis_url):
+        error = targets("reset", key)["error"]
+    assert "refuses to be asked: You can't write against a read only replica" in error["message"]
+    assert "does not answer" not in error["message"]
+    assert "tidegate doctor" in error["remedy"]

@@ -19,7 +19,7 @@ from pipeline.store.reader import Reader, Reads
 from pipeline.store.reports import document_named
 from pipeline.store.standing import runs_ahead, standing_of
 
-__all__ = ["ChainLink", "Why", "why"]
+__all__ = ["ChainLink", "Why", "next_try", "why"]
 
 _MESSAGE_CHARS = 200
 
@@ -47,6 +47,16 @@ class ChainLink:
     name: str
     role: str
     status: TargetStatus
+
+
+def next_try(resume_at: datetime | None, chain: Sequence[ChainLink]) -> datetime | None:
+    """When parked work is tried again: not while all of its chain cools, which its row may not have heard of yet."""
+    recoveries = [link.status.until for link in chain if link.status.state is BreakerState.OPEN]
+    known = [until for until in recoveries if until is not None]
+    others = any(link.status.state in (BreakerState.CLOSED, BreakerState.HALF_OPEN) for link in chain)
+    if resume_at is None or others or not known:
+        return resume_at
+    return max(resume_at, datetime.fromtimestamp(min(known), UTC))
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +182,7 @@ class _Facts:
         lines += self._over_budget() + (self._cooling() or self._said())
         if self._standing.primary_only:
             lines.append("It was requeued with --degraded, so no fallback may answer.")
-        until = self.document.resume_at
+        until = next_try(self.document.resume_at, self._chain)
         if until is None:
             lines.append(
                 "It waits without a time: until a target is enabled or reset, or the budget or configuration is changed"
@@ -280,7 +290,7 @@ def _described(link: ChainLink) -> str:
         return f"{link.name} (disabled)"
     until = f" until {_clock(datetime.fromtimestamp(state.until, UTC))}" if state.until else ""
     if state.state is BreakerState.HALF_OPEN:
-        until = ", being tried again"
+        until = ", being tried again" if state.probing else ", to be tried again"
     times = f", {_ordinal(state.failures)} time" if state.failures > 1 else ""
     kind = f" ({state.kind}{times})" if state.kind else ""
     return f"{link.name}{until}{kind}"

@@ -146,6 +146,25 @@ def test_what_redoes_a_fallbacks_answers_waits_for_the_first_target_alone(seed: 
     assert "It was requeued with --degraded, so no fallback may answer." in found.lines
 
 
+def test_the_next_try_is_not_before_the_only_target_is_back(seed: Seed, reads: Reads) -> None:
+    now = datetime.now(UTC)
+    until = now + timedelta(seconds=40)
+    run = seed.run(seed.document("/a"), "parked", resume_at=now - timedelta(seconds=3))
+    seed.units(run, "describe", [1], "parked")
+    found = why(reads, "/a", chains={Stage.DESCRIBE: [_link("vision", BreakerState.OPEN, until=until.timestamp())]})
+    assert f"It goes on by itself; the next try is at {until.astimezone():%H:%M:%S}." in found.lines
+
+
+@pytest.mark.parametrize(("probing", "said"), [(True, "being tried again"), (False, "to be tried again")])
+def test_a_half_open_target_is_being_tried_only_by_somebody(
+    seed: Seed, reads: Reads, *, probing: bool, said: str
+) -> None:
+    run = seed.run(seed.document("/a"), "parked")
+    seed.units(run, "describe", [1], "parked")
+    link = _link("vision", BreakerState.HALF_OPEN, probing=probing)
+    assert f"is away: vision, {said}." in " ".join(why(reads, "/a", chains={Stage.DESCRIBE: [link]}).lines)
+
+
 @pytest.mark.parametrize("state", ["queued", "running", "parked", "done", "empty", "failed", "cancelled"])
 def test_every_state_is_explained(seed: Seed, reads: Reads, state: str) -> None:
     seed.run(seed.document("/a"), state)

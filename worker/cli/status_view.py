@@ -182,11 +182,16 @@ def _pace(status: Status) -> str:
 
 
 def _parked(status: Status, links: Mapping[Stage, Sequence[ChainLink]]) -> Iterator[Text]:
+    if not status.parked:
+        return
+    from pipeline.why import next_try
+
     for note in status.parked:
         chain = links.get(note.stage, ())[: 1 if note.primary_only else None]
         away = [link for link in chain if link.status.state is not BreakerState.CLOSED]
         whom = ", ".join(_described(link) for link in away) or f"a target of {note.stage.value}"
-        then = f"; the next try is at {clock(note.resume_at)}" if note.resume_at else ""
+        then_at = next_try(note.resume_at, chain)
+        then = f"; the next try is at {clock(then_at)}" if then_at else ""
         verb = "waits" if note.documents == 1 else "wait"
         yield Text.assemble(_label("parked"), (one_line(f"{note.documents:,} {verb} for {whom}{then}"), "yellow"))
 

@@ -137,6 +137,17 @@ def test_parked_documents_say_for_whom_they_wait_and_until_when() -> None:
     assert f"parked  {expected}; the next try is at {clock(until)}" in drawn
 
 
+def test_a_time_that_a_longer_cooldown_has_overtaken_is_no_next_try() -> None:
+    """The canary has failed, and the beat has not written it down yet."""
+    until = _NOW + timedelta(seconds=40)
+    parked = replace(_DONE, state=RunState.PARKED, stage=Stage.DESCRIBE, resume_at=_NOW)
+    cooling = ChainLink("vision", "vlm", _target(BreakerState.OPEN, until.timestamp(), "connect"))
+    well = ChainLink("spare", "vlm", _target(BreakerState.CLOSED))
+    for chain, then in (([cooling], until), ([cooling, well], _NOW)):
+        drawn = _drawn(_status(parked, parked=[ParkedAt(Stage.DESCRIBE, 1, _NOW)]), {Stage.DESCRIBE: chain})
+        assert f"(connect); the next try is at {clock(then)}" in drawn
+
+
 def test_documents_that_accept_no_fallback_wait_for_the_first_target_alone() -> None:
     until = _NOW + timedelta(seconds=40)
     parked = replace(_DONE, state=RunState.PARKED, stage=Stage.DESCRIBE, resume_at=until)

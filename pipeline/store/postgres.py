@@ -48,6 +48,15 @@ UNAVAILABLE: dict[str | None, tuple[str, str]] = {
 NOT_THE_SERVICE = frozenset({"27", "2F", "38", "39", "3B", "40", "54", "55", "57", "HV"})
 """Classes of operational errors that say nothing about the service: they pass as they are."""
 
+# A login that the server refuses comes without its code: libpq keeps only the words.
+_OF_A_LOGIN = (
+    (re.compile(r"too many (?:clients|connections)|connection slots are reserved"), "53"),
+    (re.compile(r"authentication failed|no pg_hba\.conf entry|role .* does not exist|not permitted to log in"), "28"),
+    (re.compile(r"database .* does not exist"), "3D"),
+    (re.compile(r"database system is (?:starting up|not yet accepting|in recovery)"), "57P03"),
+    (re.compile(r"database system is shutting down"), "57P01"),
+)
+
 # The parts of a URL as SQLAlchemy tells them apart, which takes more in a password than urllib does.
 _URL = re.compile(
     r"""(?:postgresql|postgres)(?:\+\w+)?://
@@ -117,8 +126,10 @@ def translated(error: BaseException, where: str) -> TidegateError | None:
     if not isinstance(error, psycopg.Error):
         return None
     code = error.sqlstate
-    if code is None and not isinstance(error, psycopg.OperationalError):
-        return None
+    if code is None:
+        if not isinstance(error, psycopg.OperationalError):
+            return None
+        code = next((one for words, one in _OF_A_LOGIN if words.search(str(error))), None)
     entry = UNAVAILABLE.get(code) or UNAVAILABLE.get(code[:2] if code else None)
     if entry is None:
         return None

@@ -6,6 +6,7 @@ from urllib.parse import urlencode
 
 import pytest
 from sqlalchemy import Engine, insert, select, text
+from sqlalchemy.engine import make_url
 
 from pipeline.domain.errors import ServiceUnavailable
 from pipeline.store.schema import Attempt, Worker
@@ -69,5 +70,12 @@ def test_a_connection_that_died_in_the_pool_is_replaced(engine: Engine) -> None:
 def test_a_pool_whose_connections_all_stay_taken_is_a_service_out_of_reach(database_url: str) -> None:
     engine = make_engine(database_url, pool_size=1, pool_timeout_s=0.05)
     with engine.connect(), pytest.raises(ServiceUnavailable, match="all 1 Postgres connections"):
+        engine.connect()
+    engine.dispose()
+
+
+def test_a_database_that_is_not_there_is_not_a_server_that_does_not_answer(database_url: str) -> None:
+    engine = make_engine(make_url(database_url).set(database="nowhere").render_as_string(hide_password=False))
+    with pytest.raises(ServiceUnavailable, match="has no such database"):
         engine.connect()
     engine.dispose()

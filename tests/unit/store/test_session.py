@@ -116,3 +116,26 @@ def test_a_bad_url_is_a_configuration_error_that_tells_no_secret(url: str) -> No
 
 def test_json_is_made_storable_keys_included() -> None:
     assert safe_json({"a\x00": ["\ud800", 1.5, float("nan")], "n": None}) == {"a": ["\ufffd", 1.5, None], "n": None}
+
+
+@pytest.mark.parametrize(
+    ("words", "fact"),
+    [
+        ("sorry, too many clients already", "is out of resources"),
+        ("remaining connection slots are reserved for roles with the SUPERUSER attribute", "is out of resources"),
+        ('too many connections for role "tidegate"', "is out of resources"),
+        ('password authentication failed for user "me"', "refused the login"),
+        ('no pg_hba.conf entry for host "10.0.0.7", user "me"', "refused the login"),
+        ('role "me" does not exist', "refused the login"),
+        ('database "tides" does not exist', "has no such database"),
+        ("the database system is starting up", "is starting"),
+        ("the database system is shutting down", "is shutting down"),
+    ],
+)
+def test_a_login_that_is_refused_has_no_code_and_is_told_by_its_words(words: str, fact: str) -> None:
+    error = psycopg.OperationalError(
+        f'connection failed: connection to server at "db", port 5432 failed: FATAL:  {words}'
+    )
+    found = translated(error, "db:5432/x")
+    assert isinstance(found, ServiceUnavailable)
+    assert found.fact.startswith(f"Postgres at db:5432/x {fact}: ")

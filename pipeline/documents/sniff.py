@@ -43,6 +43,10 @@ _REFUSED: tuple[tuple[bytes, str], ...] = (
     (b"7z\xbc\xaf\x27\x1c", "a 7z archive; unpack it and enqueue what is in it"),
     (b"Rar!\x1a\x07", "a RAR archive; unpack it and enqueue what is in it"),
     (b"\x28\xb5\x2f\xfd", "a zstd archive; unpack it and enqueue what is in it"),
+    (b"\x04\x22\x4d\x18", "an LZ4 archive; unpack it and enqueue what is in it"),
+    (b"LZIP\x01", "an lzip archive; unpack it and enqueue what is in it"),
+    (b"\x1f\x9d", "a compressed (.Z) file; unpack it and enqueue what is in it"),
+    (b"PK\x07\x08", "the first part of a split ZIP archive; put its parts together and enqueue the whole"),
     (b"\x7fELF", "a program"),
     (b"MZ\x90", "a program"),
     (b"OggS", "a sound or video file"),
@@ -113,7 +117,7 @@ def _binary_kind(path: Path, head: bytes) -> str | None:
         return zip_media_type(path, head)
     if head.startswith(_OLE):
         return _ole(path)
-    if is_tar(head) or is_tar(tar_start(head)):
+    if is_tar(head) or is_tar(tar_start(path, head)):
         return media.TAR
     _refuse(head)
     return None

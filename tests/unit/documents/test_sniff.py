@@ -6,7 +6,9 @@ import bz2
 import gzip
 import io
 import lzma
+import os
 import struct
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -165,11 +167,26 @@ def test_archives_are_told_also_when_they_are_compressed(tmp_path: Path) -> None
         assert told(tmp_path, "a", packed) == media.TAR
 
 
+def test_a_tar_is_told_also_where_bzip2_gives_no_byte_of_it_before_a_whole_block(tmp_path: Path) -> None:
+    assert told(tmp_path, "a", bz2.compress(tarfile.TarInfo("a").tobuf() + os.urandom(200_000))) == media.TAR
+
+
+def test_a_tar_of_the_first_kind_is_told_by_its_checksum(tmp_path: Path) -> None:
+    header = bytearray(tarfile.TarInfo("a.txt").tobuf(tarfile.USTAR_FORMAT))
+    header[148:156], header[257:265] = b" " * 8, bytes(8)
+    header[148:156] = b"%06o\0 " % sum(header)
+    assert told(tmp_path, "a", bytes(header)) == media.TAR
+    header[0] ^= 1
+    with pytest.raises(RejectedInput):
+        told(tmp_path, "a", bytes(header))
+
+
 @pytest.mark.parametrize(
     ("content", "says"),
     [
         (b"\x1f\x8b\x08rest", "gzip"),
         (b"7z\xbc\xaf\x27\x1crest", "7z"),
+        (b"PK\x07\x08PK\x03\x04rest", "split"),
         (b"\x7fELFrest", "program"),
         (bytes(range(256)) * 4, "binary data of an unknown kind"),
         (b"\0\0\0\x18ftypisom", "MP4"),

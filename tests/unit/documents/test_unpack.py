@@ -203,6 +203,15 @@ def test_a_tar_that_breaks_off_keeps_what_came_before(make_job: MakeJob) -> None
     assert got.error.kind == "corrupt"
 
 
+def test_a_damaged_header_in_a_tar_is_no_silent_end(make_job: MakeJob) -> None:
+    tar = bytearray(tarred(("a.txt", b"A"), ("b.txt", b"B"), ("c.txt", b"C")))
+    tar[1024] ^= 0xFF
+    got = Unpacked(make_job, bytes(tar), media.TAR, Limits())
+    assert got.contents == {"a.txt": b"A"}
+    assert got.error is not None
+    assert got.error.kind == "corrupt"
+
+
 @pytest.mark.parametrize("cut", [10, 60, -30, -10])
 def test_a_cut_zip_is_corrupt(make_job: MakeJob, cut: int) -> None:
     got = Unpacked(make_job, zipped(("a.txt", os.urandom(300)), ("b.txt", b"b"))[:cut])

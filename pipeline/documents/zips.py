@@ -63,7 +63,8 @@ class ZipEntry:
 
     @property
     def is_folder(self) -> bool:
-        return self.raw_name.endswith((b"/", b"\\")) or stat.S_ISDIR(self.mode)
+        # One that holds something is a file, whatever it is called: in CP932 a letter may end with a backslash, too.
+        return self.size_bytes == 0 and (self.raw_name.endswith((b"/", b"\\")) or stat.S_ISDIR(self.mode))
 
 
 def directory(file: IO[bytes]) -> Iterator[ZipEntry]:

@@ -212,6 +212,12 @@ def test_a_damaged_header_in_a_tar_is_no_silent_end(make_job: MakeJob) -> None:
     assert got.error.kind == "corrupt"
 
 
+def test_a_file_of_a_zip_that_is_called_like_a_folder_is_not_lost(make_job: MakeJob) -> None:
+    table = "写真と時刻表".encode("cp932")  # it ends with a backslash
+    got = Unpacked(make_job, raw_zip((b"a.txt/", b"A"), (table, b"B"), (b"sub\\", b"")))
+    assert got.contents == {"a.txt": b"A", "写真と時刻表": b"B"}
+
+
 @pytest.mark.parametrize("cut", [10, 60, -30, -10])
 def test_a_cut_zip_is_corrupt(make_job: MakeJob, cut: int) -> None:
     got = Unpacked(make_job, zipped(("a.txt", os.urandom(300)), ("b.txt", b"b"))[:cut])

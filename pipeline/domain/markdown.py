@@ -26,6 +26,11 @@ _SENTENCE = re.compile(
     r"[^.!?。！？…\n]*[.!?。！？…]+[\"'”’)\]」』]*(?:[ \t]+|(?<=[。！？])|$)|[^.!?。！？…\n]+$|[^\n]+", re.MULTILINE
 )
 _WORD = re.compile(r"\s*\S+\s*")
+_JOINER = "\u200d"
+# Beside marks: joiners, vowels that are letters by their category (Thai, Lao, Hangul), skin tones, letters of flags.
+_JOINED = re.compile("[\u200c\u200d\u0e33\u0eb3\u1160-\u11ff\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]")
+_FLAG_LETTER = re.compile("[\U0001f1e6-\U0001f1ff]")
+_VIRAMA = 9
 _LEAST_LIMIT = 8
 # What the seams with a head and a tail may add to their sizes.
 _SEAM = 4
@@ -272,11 +277,30 @@ def _longest(text: str, at: int, frame: _Frame) -> int:
             low = middle
         else:
             high = middle
-    # A mark belongs to the letter before it.
     end = low
-    while at + 1 < end < len(text) and unicodedata.combining(text[end]):
+    while at + 1 < end < len(text) and _is_one_sign(text, at, end):
         end -= 1
     return end if end > at + 1 else low
+
+
+def _is_one_sign(text: str, start: int, at: int) -> bool:
+    """Whether a cut at ``at`` would part what is written as one sign: the gist of Unicode's Annex 29.
+
+    Args:
+        start: Where a sign begins, at or before ``at``.
+    """
+    before, after = text[at - 1], text[at]
+    if unicodedata.category(after).startswith("M") or _JOINED.match(after) or before == _JOINER:
+        return True
+    if unicodedata.combining(before) == _VIRAMA:
+        # The sign that makes one of two consonants.
+        return after.isalpha()
+    if _FLAG_LETTER.match(after):
+        first = at
+        while first > start and _FLAG_LETTER.match(text[first - 1]):
+            first -= 1
+        return (at - first) % 2 == 1
+    return False
 
 
 def _items(lines: Sequence[str]) -> Iterator[str]:

@@ -87,6 +87,28 @@ def test_a_line_of_seven_thousand_characters_is_split() -> None:
     assert all(piece.tokens <= 100 for piece in found)
 
 
+@pytest.mark.parametrize(
+    "sign",
+    [
+        "ที่",
+        "น้ำ",
+        "मि",
+        "क्ष",
+        "é",
+        "👍🏽",
+        "❤️",
+        "👩\u200d👧",
+        "🇫🇷",
+        "\U0001f3f4\U000e0067\U000e007f",
+        "\u1112\u1161\u11ab",
+    ],
+)
+def test_what_is_written_as_one_sign_is_not_cut(sign: str) -> None:
+    found = chunked(sign * 60, limit=10)
+    assert "".join(piece.text for piece in found) == sign * 60
+    assert all(piece.text == sign * (len(piece.text) // len(sign)) for piece in found)
+
+
 def test_a_paragraph_over_a_page_break_is_joined_and_spans_both_pages() -> None:
     (only,) = chunked("The pump starts when the level", "rises above two metres.")
     assert only.text == "The pump starts when the level rises above two metres."

@@ -21,7 +21,7 @@ from pipeline.stages.running import Aside
 
 __all__ = ["VERSION", "cautious", "chunk"]
 
-VERSION = "2"
+VERSION = "3"
 
 CountTokens = Callable[[str], int]
 

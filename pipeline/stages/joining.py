@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 
 from pipeline.domain.markdown import Block, BlockKind, blocks
@@ -22,6 +22,8 @@ _LINE_HYPHEN = re.compile(r"(?<![^\W\d_])([^\W\d_]{2,}+)[-\u2010\u00ad]\n[ \t]*(
 _HYPHENS = "-\u2010\u00ad"
 _INSIDE = frozenset(f"{_ENDS}{_CLOSING}{_HYPHENS}")
 _COMPOUND = re.compile(r"(?<!\w)[^\W\d_]{2,}-[^\W\d_]+(?![\w-])")
+# "Vor- und Nachteile", "pre- and post-war": the hyphen stands for a word that comes later.
+_BESIDE = frozenset({"und", "oder", "bzw", "sowie", "and", "or", "och", "og", "eller"})
 _SOFT_HYPHEN = "\u00ad"
 # After these a sentence goes on, also with a capital or a number.
 _GOES_ON = re.compile(
@@ -91,7 +93,7 @@ def joined_blocks(pages: Sequence[tuple[int, str]]) -> tuple[list[Placed], list[
             last = _Open(_mended(block, compounds), number)
     if last is not None:
         placed.append(last.closed())
-    return placed, asides
+    return [item for item in placed if item.block.text], asides
 
 
 def solid_length(text: str) -> int:
@@ -134,7 +136,7 @@ class _Open:
             self._block = whole
         elif self._block.kind is after.kind is BlockKind.TABLE:
             self._set_rows_aside()
-            rows = _more_rows(self._block.text, after.text)
+            rows = _more_rows(self._block.text, _mended(after, compounds).text)
             if rows is None:
                 return False
             added = rows
@@ -148,7 +150,7 @@ class _Open:
 
     def closed(self) -> Placed:
         """The whole of it."""
-        text = "".join([*self._above, self._block.text, *self._below])
+        text = "".join([*self._above, self._block.text, *self._below]).rstrip(_SOFT_HYPHEN)
         return Placed(Block(self._block.kind, text, self._block.level), tuple(self._pages), self._length)
 
     def _set_settled_aside(self, compounds: frozenset[str]) -> None:
@@ -174,7 +176,7 @@ def _text(block: Block, after: str, compounds: frozenset[str]) -> Block | None:
     if before.rstrip(_CLOSING).endswith(tuple(_ENDS)):
         return None
     near, first = before[-_NEAR_CHARS:], after[0]
-    if _HYPHENATED.search(near) and first.islower():
+    if _HYPHENATED.search(near) and first.isalpha():
         return _mended(Block(block.kind, f"{before}\n{after}"), compounds)
     if not _continues(near, after):
         return None
@@ -226,19 +228,25 @@ def _cells(row: str) -> list[str]:
 def _mended(block: Block, compounds: frozenset[str]) -> Block:
     """Join what a line's end tore apart: hyphenated words, and text of scripts without spaces.
 
-    Compounds that the document writes with a hyphen keep theirs.
+    Compounds that the document writes with a hyphen keep theirs. Soft hyphens, which no search knows, go; the last is
+    left where the next page may go on with its word.
     """
-    if block.kind not in (BlockKind.PARAGRAPH, BlockKind.LIST):
+    if block.kind is BlockKind.CODE:
         return block
+    if block.kind not in (BlockKind.PARAGRAPH, BlockKind.LIST):
+        return replace(block, text=block.text.replace(_SOFT_HYPHEN, ""))
     if not ("\n" in block.text or _SOFT_HYPHEN in block.text):
         return block
 
     def join(match: re.Match[str]) -> str:
         one, other = match.groups()
+        if other in _BESIDE:
+            return f"{one}- {other}"
         keeps = not other[0].islower() or f"{one}-{other}".lower() in compounds
         return f"{one}-{other}" if keeps else f"{one}{other}"
 
-    text = _LINE_HYPHEN.sub(join, block.text).replace(_SOFT_HYPHEN, "")
+    end = _SOFT_HYPHEN if block.text.endswith(_SOFT_HYPHEN) else ""
+    text = _LINE_HYPHEN.sub(join, block.text).replace(_SOFT_HYPHEN, "") + end
     if block.kind is BlockKind.PARAGRAPH:
         text = _CJK_BREAK.sub(lambda gap: "" if _wrapped(text, gap.start()) else gap.group(), text)
     return Block(block.kind, text, block.level)

@@ -120,6 +120,30 @@ def test_a_word_hyphenated_over_a_page_break_or_a_line_is_joined() -> None:
     assert only.text == "Call the harbour office at once before noon."
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "whole"),
+    [
+        ("Die Vor-", "und Nachteile", "Die Vor- und Nachteile"),
+        ("Die Kosten in Nordrhein-", "Westfalen", "Die Kosten in Nordrhein-Westfalen"),
+        ("Das Donau\u00ad", "dampfschiff", "Das Donaudampfschiff"),
+    ],
+)
+def test_a_hyphen_at_a_lines_end_is_read_as_what_it_stands_for(before: str, after: str, whole: str) -> None:
+    for pages in ((f"{before}\n{after}",), (before, after)):
+        (only,) = chunked(*pages)
+        assert only.text == whole
+
+
+def test_soft_hyphens_are_in_no_chunk() -> None:
+    assert not chunked("\u00ad")
+    (only,) = chunked(
+        "# Rechts\u00adschutz\n\n| Zu\u00adsatz | a |\n| --- | --- |\n| b\u00adc | 1 |\n\n> ei\u00adne Zeile\u00ad",
+        "Neu.",
+    )
+    assert "\u00ad" not in only.text
+    assert only.heading == ("Rechtsschutz",)
+
+
 def test_a_compound_that_the_document_writes_with_a_hyphen_keeps_it() -> None:
     (only,) = chunked("A well-known rule. It is well-\nknown to all.")
     assert only.text == "A well-known rule. It is well-known to all."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from html import unescape
+from html import escape, unescape
 from xml.etree import ElementTree
 
 from selectolax.lexbor import LexborHTMLParser
@@ -25,6 +25,7 @@ _ENDS = {
 _ENDS["!--"] = re.compile("-->")
 _TAG_END = re.compile(">")
 _XHTML = re.compile(r"\s*<\?xml\b")
+_CDATA = re.compile(r"<!\[CDATA\[(.*?)\]\]>", re.DOTALL)
 _TAG = re.compile(r"<(/?)([A-Za-z][^\s/<>]*)([^<>]*)>")
 _PREFORMATTED = re.compile(r"(<pre\b.*?</pre>)", re.DOTALL)
 _BLOCK_EDGE = re.compile(r"<h[1-6]\b[^>]*>|</(?:h[1-6]|p|div|table|blockquote|center|section|article)>")
@@ -62,10 +63,17 @@ def read_html(data: bytes) -> tuple[str | None, str]:
     """
     page = safe_text(decode(data, declares=True))
     if _XHTML.match(page):
-        page = _EMPTY.sub(r"<\1\2></\1>", page)
+        page = _EMPTY.sub(r"<\1\2></\1>", _without_cdata(page))
     seen, titles = _seen(page)
     title = _SPACE.sub(" ", unescape(titles[0])).strip()[:_MAX_TITLE_CHARS] if titles else ""
     return title or None, seen
+
+
+def _without_cdata(page: str) -> str:
+    """Write what HTML takes for a comment as the text that XML means by it."""
+    # Past the last end, each beginning would be looked through to the end of the page.
+    end = page.rfind("]]>") + 3
+    return _CDATA.sub(lambda found: escape(found[1], quote=False), page[:end]) + page[end:]
 
 
 def html_text(data: bytes) -> str:

@@ -457,6 +457,22 @@ def test_what_is_not_shown_is_left_out_of_html_however_it_is_written() -> None:
     assert read_html(b"a<script>never closed") == (None, "a<script>never closed")
 
 
+def test_cdata_in_xhtml_is_text(make_job: MakeJob) -> None:
+    page = (
+        '<?xml version="1.0"?><html xmlns="http://www.w3.org/1999/xhtml"><body><script>//<![CDATA[\nif (a < b) x();\n//]]>'
+        "</script><p>Open <![CDATA[at <2 m> & below]]> only.</p></body></html>"
+    )
+    _, (only,) = parsed(make_job, page, media.HTML)
+    assert only.text.strip() == "Open at <2 m> & below only."
+
+
+@pytest.mark.parametrize("start", ["<![CDATA[", "<![CDATA[]]><![CDATA["])
+def test_cdata_without_an_end_is_read_in_linear_time(start: str) -> None:
+    begun = time.process_time()
+    read_html(f'<?xml version="1.0"?>{start * 200_000}'.encode())
+    assert time.process_time() - begun < 5
+
+
 def test_the_words_of_a_drawing_in_html_stand_where_it_stood(make_job: MakeJob) -> None:
     drawing = "<svg><g><text>Pump <tspan>7</tspan></text></g><foreignObject><div>R&amp;D</div></foreignObject></svg>"
     page = f"<html><body><p>Before.</p><table><tr><td>{drawing}</td><td>x</td></tr></table><p>After.</p></body></html>"

@@ -29,6 +29,8 @@ _THUMB_PX = 480
 _THUMB_SHORT_PX = 240
 _BORDER_SHARE = 0.03
 _MARK_DEPTH = 28
+# What JPEG makes of one colour.
+_EVEN_DEPTH = 4
 _NEAR_PX = 2
 _MARKS_TOGETHER = 7
 
@@ -60,6 +62,8 @@ def fit(width: float, height: float, *, long_side_px: int, max_pixels: int, enla
 def is_blank(image: Image.Image) -> bool:
     """Tell whether an image shows nothing: an even ground, but for specks and for the shadow of the scanner's lid.
 
+    On a dark ground a mark may be faint, so there nothing counts but one colour all over.
+
     It errs on the side of "something": a blank page that is taken for a full one costs a call, the reverse loses it.
     """
     gray = _thumbnail(image.convert("L"))
@@ -73,7 +77,15 @@ def is_blank(image: Image.Image) -> bool:
     # The ground is what each spot looks like without thin marks on it: shading and fold shadows stay in it.
     ground = gray.filter(ImageFilter.MedianFilter(9))
     is_light = sum(ground.histogram()[:64]) < 0.5 * gray.width * gray.height
-    return is_light and not _has_areas(ground) and not _has_strokes(ImageChops.difference(gray, ground))
+    if not is_light:
+        return _is_even(image)
+    return not _has_areas(ground) and not _has_strokes(ImageChops.difference(gray, ground))
+
+
+def _is_even(image: Image.Image) -> bool:
+    levels = image.convert("RGB").histogram()
+    bands = ([level for level in range(256) if levels[start + level]] for start in (0, 256, 512))
+    return all(band[-1] - band[0] <= _EVEN_DEPTH for band in bands)
 
 
 def _thumbnail(gray: Image.Image) -> Image.Image:

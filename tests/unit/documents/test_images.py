@@ -78,6 +78,17 @@ def test_white_words_on_a_transparent_ground_are_seen_and_no_words_are_blank(
     assert (page.image is None) is page.blank
 
 
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+@pytest.mark.parametrize("colour", ["black", "#101040"])
+def test_one_dark_colour_all_over_is_blank_and_a_faint_word_on_it_is_not(
+    make_job: MakeJob, colour: str, kind: str
+) -> None:
+    image = Image.new("RGB", (800, 600), colour)
+    assert pages(make_job, saved(image, kind), f"image/{kind.lower()}")[0].blank
+    ImageDraw.Draw(image).text((300, 300), "TIDE", font=ImageFont.load_default(20), fill="#181860")
+    assert not pages(make_job, saved(image, kind), f"image/{kind.lower()}")[0].blank
+
+
 def test_floats_from_0_to_1_are_shades_of_grey(make_job: MakeJob) -> None:
     image = drawn(mode="L").convert("F").point(lambda level: level * (1 / 255))
     (page,) = pages(make_job, saved(image, "TIFF"), "image/tiff")
@@ -152,7 +163,7 @@ def test_blank_is_told_with_specks_shading_and_borders() -> None:
 
 def test_a_photo_and_a_dark_page_are_not_blank() -> None:
     assert not is_blank(Image.linear_gradient("L"))
-    assert not is_blank(Image.new("L", (500, 500), 20))
+    assert not is_blank(Image.effect_noise((500, 500), 60).point(lambda level: level // 8))
     photo = Image.new("L", (1000, 1400), 250)
     photo.paste(150, (300, 300, 700, 700))
     assert not is_blank(photo)

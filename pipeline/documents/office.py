@@ -10,6 +10,7 @@ from typing import Any, cast
 import kreuzberg
 
 from pipeline.documents import docx, epub, media, odt
+from pipeline.documents.cells import spelled_out
 from pipeline.documents.graphics import graphics
 from pipeline.documents.job import Event, Job
 from pipeline.documents.limits import check_archive, check_markup
@@ -187,7 +188,7 @@ def _is_table(cells: list[str], width: int) -> bool:
 
 
 def _xlsx(job: Job) -> Extracted:
-    title, markdown, images = _extract(job)
+    title, markdown, images = _convert(spelled_out(job.path.read_bytes()), media.XLSX, job)
     with Package(job.path) as package:
         return title, with_pictures(markdown, xlsx_pictures(package)), images
 

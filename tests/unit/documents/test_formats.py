@@ -5,13 +5,16 @@ from __future__ import annotations
 import gzip
 import io
 import re
+import time
 import zipfile
+from html import escape
 from pathlib import Path
 
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
 from pipeline.documents import media
+from pipeline.documents.cells import spelled_out
 from pipeline.documents.job import Opened
 from pipeline.documents.office import read
 from pipeline.documents.rtf import take_pictures
@@ -332,3 +335,63 @@ def test_notes_on_cells_come_after_their_sheet(make_job: MakeJob) -> None:
         target.writestr("xl/comments1.xml", f'<comments xmlns="{main}"><commentList>{note}</commentList></comments>')
     _, pages = parsed(make_job, out.getvalue(), media.XLSX)
     assert "Notes:\n\n- B6: Read twice" in "\n".join(page.text for page in pages)
+
+
+MAIN = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+
+
+def workbook(*cells: str) -> bytes:
+    """A workbook of one row a cell; cells may have the styles 1 to 6."""
+    codes = ("hh:mm", "[h]:mm:ss", "yyyy-mm-dd hh:mm", '0.0" h"')
+    listed = "".join(f'<numFmt numFmtId="{170 + n}" formatCode="{escape(code)}"/>' for n, code in enumerate(codes))
+    used = "".join(f'<xf numFmtId="{number}"/>' for number in (0, 170, 171, 172, 173, 20, 46))
+    styles = f"<numFmts>{listed}</numFmts><cellXfs>{used}</cellXfs>"
+    rows = "".join(f'<row r="{n}">{cell}</row>' for n, cell in enumerate(cells, start=1))
+    parts = {
+        "xl/styles.xml": f'<styleSheet xmlns="{MAIN}">{styles}</styleSheet>',
+        "xl/worksheets/sheet1.xml": f'<worksheet xmlns="{MAIN}"><sheetData>{rows}</sheetData></worksheet>',
+    }
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(fixture("gauges.xlsx"))) as source, zipfile.ZipFile(out, "w") as target:
+        for name in source.namelist():
+            target.writestr(name, parts.get(name) or source.read(name))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("style", "value", "shown"),
+    [
+        (1, "0.29722222222222222", "07:08"),
+        (5, "0.75", "18:00"),
+        (1, "1.1574074074074073E-5", "00:00:01"),
+        (2, "1.5", "36:00"),
+        (6, "2.25", "54:00"),
+        (1, "45000.25", "2023-03-15 06:00:00"),
+        (3, "45000.5", "2023-03-15 12:00:00"),
+        (4, "7.5", "7.5"),
+    ],
+)
+def test_a_cell_with_a_time_says_the_time(make_job: MakeJob, style: int, value: str, shown: str) -> None:
+    _, pages = parsed(make_job, workbook(f'<c r="A1" s="{style}"><f>B1</f><v>{value}</v></c>'), media.XLSX)
+    assert f"| {shown} |" in pages[0].text
+
+
+def test_a_formula_that_no_program_has_computed_is_shown_itself(make_job: MakeJob) -> None:
+    cells = (
+        '<c r="A1"><f>SUM(B1:B9)</f></c>',
+        '<c r="A2" t="n"><f aca="false">B1&amp;" m"</f><v></v></c>',
+        '<c r="A3"><f>1+1</f><v>2</v></c>',
+        '<c r="A4" t="str"><f>IF(B1,"x","")</f><v></v></c>',
+    )
+    _, pages = parsed(make_job, workbook(*cells), media.XLSX)
+    assert "| =SUM(B1:B9) |" in pages[0].text
+    assert '| =B1&" m" |' in pages[0].text
+    assert "| 2 |" in pages[0].text
+    assert "IF(" not in pages[0].text
+
+
+@pytest.mark.parametrize("piece", ["<c ", "<c s='1'>", "<c s='1'><f>", "<c s='1'> " + " " * 50])
+def test_cells_that_never_end_are_looked_through_in_linear_time(piece: str) -> None:
+    begun = time.process_time()
+    spelled_out(workbook(piece * 100_000 + "</f>"))
+    assert time.process_time() - begun < 5

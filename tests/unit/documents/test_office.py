@@ -459,8 +459,8 @@ def test_what_is_not_shown_is_left_out_of_html_however_it_is_written() -> None:
 
 def test_cdata_in_xhtml_is_text(make_job: MakeJob) -> None:
     page = (
-        '<?xml version="1.0"?><html xmlns="http://www.w3.org/1999/xhtml"><body><script>//<![CDATA[\nif (a < b) x();\n//]]>'
-        "</script><p>Open <![CDATA[at <2 m> & below]]> only.</p></body></html>"
+        '<?xml version="1.0"?><html xmlns="http://www.w3.org/1999/xhtml"><body><script>//<![CDATA[\nif (a < b) x();\n//'
+        "]]></script><p>Open <![CDATA[at <2 m> & below]]> only.</p></body></html>"
     )
     _, (only,) = parsed(make_job, page, media.HTML)
     assert only.text.strip() == "Open at <2 m> & below only."

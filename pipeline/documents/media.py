@@ -17,6 +17,7 @@ HTML = "text/html"
 JSON = "application/json"
 JSONL = "application/x-ndjson"
 MARKDOWN = "text/markdown"
+MBOX = "application/mbox"
 MSG = "application/vnd.ms-outlook"
 ODP = "application/vnd.oasis.opendocument.presentation"
 ODS = "application/vnd.oasis.opendocument.spreadsheet"
@@ -34,7 +35,7 @@ XLSX = "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"
 XML = "application/xml"
 ZIP = "application/zip"
 
-ARCHIVES: dict[str, str] = {ZIP: "a ZIP archive", TAR: "a tar archive"}
+ARCHIVES: dict[str, str] = {ZIP: "a ZIP archive", TAR: "a tar archive", MBOX: "a mailbox (mbox)"}
 """What no reader takes, but what is in it; in words."""
 
 

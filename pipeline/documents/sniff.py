@@ -12,6 +12,7 @@ from pathlib import Path
 from pipeline.documents import media
 from pipeline.documents.containers import ole_media_type, zip_media_type
 from pipeline.documents.encodings import looks_like_text, start_as_text
+from pipeline.documents.mailboxes import is_mailbox
 from pipeline.documents.tars import is_tar, tar_start
 from pipeline.domain.errors import RejectedInput
 
@@ -47,6 +48,10 @@ _REFUSED: tuple[tuple[bytes, str], ...] = (
     (b"LZIP\x01", "an lzip archive; unpack it and enqueue what is in it"),
     (b"\x1f\x9d", "a compressed (.Z) file; unpack it and enqueue what is in it"),
     (b"PK\x07\x08", "the first part of a split ZIP archive; put its parts together and enqueue the whole"),
+    (
+        b"\x78\x9f\x3e\x22",
+        "a winmail.dat, in which Outlook packs attachments; have the mail sent as HTML or plain text",
+    ),
     (b"\x7fELF", "a program"),
     (b"MZ\x90", "a program"),
     (b"OggS", "a sound or video file"),
@@ -54,6 +59,8 @@ _REFUSED: tuple[tuple[bytes, str], ...] = (
     (b"fLaC", "a sound file"),
     (b"SQLite format 3\x00", "an SQLite database"),
 )
+# DER or BER, then what it says it holds (PKCS #7).
+_SEALED = re.compile(rb"0(?:\x80|[\x81-\x84].{1,4}?)\x06\x09\x2a\x86\x48\x86\xf7\x0d\x01\x07[\x01-\x06]", re.DOTALL)
 _MP4_AT = 4
 _OLE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 
@@ -77,6 +84,8 @@ _HTML = re.compile(r"<!doctype\s+html|<html[\s>]|<head[\s>]|<body[\s>]", re.IGNO
 _XML_START = re.compile(r"<\?xml[\s?]")
 _FIRST_TAG = re.compile(r"<\s*([A-Za-z_][\w.:-]*)")
 _MAIL_HEADER = re.compile(r"^([A-Za-z][A-Za-z0-9-]{1,60}):[ \t]?\S", re.MULTILINE)
+# What a mail keeps of the mailbox that it was taken from.
+_POSTMARK = re.compile(r"\AFrom .*\n")
 _MAIL_HEADERS = frozenset(
     {"from", "to", "subject", "date", "message-id", "received", "mime-version", "return-path", "delivered-to"}
 )
@@ -115,6 +124,9 @@ def _binary_kind(path: Path, head: bytes) -> str | None:
             return media_type
     if head[:4] in (b"PK\x03\x04", b"PK\x05\x06"):
         return zip_media_type(path, head)
+    is_whole = len(head) < _HEAD_BYTES or path.suffix.lower() == ".eml"
+    if head.startswith(b"From ") and is_mailbox(head, is_whole=is_whole):
+        return media.MBOX
     if head.startswith(_OLE):
         return _ole(path)
     if is_tar(head) or is_tar(tar_start(path, head)):
@@ -128,6 +140,8 @@ def _refuse(head: bytes) -> None:
     for magic, what in _REFUSED:
         if head.startswith(magic):
             raise RejectedInput("unsupported", what)
+    if _SEALED.match(head):
+        raise RejectedInput("unsupported", "a mail that is encrypted, or wrapped in its signature (S/MIME)")
     if head[_MP4_AT : _MP4_AT + 4] == b"ftyp":
         raise RejectedInput("unsupported", "a video or an image of a kind that is not read (MP4, HEIC, AVIF)")
 
@@ -158,7 +172,7 @@ def _text_kind(path: Path, head: bytes) -> str:
 
 
 def _is_mail(text: str) -> bool:
-    headers, _, _ = text.replace("\r\n", "\n").partition("\n\n")
+    headers, _, _ = _POSTMARK.sub("", text.replace("\r\n", "\n")).partition("\n\n")
     first = _MAIL_HEADER.match(headers)
     if first is None:
         return False

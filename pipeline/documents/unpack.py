@@ -1,4 +1,4 @@
-"""Takes apart what holds other files (ZIP, TAR, e-mail), in a limited child: ``python -m pipeline.documents.unpack``.
+"""Takes apart what holds other files (ZIP, TAR, mail), in a limited child: ``python -m pipeline.documents.unpack``.
 
 Members are written to numbered files; a member's name is only ever reported. What comes out is counted while it comes.
 """
@@ -27,6 +27,7 @@ _SUFFIX = re.compile(r"[^/](\.[A-Za-z0-9]{1,10})$")
 _MEMBERS: dict[str, tuple[str, str]] = {
     media.ZIP: ("pipeline.documents.zipmembers", "zip_members"),
     media.TAR: ("pipeline.documents.tars", "tar_members"),
+    media.MBOX: ("pipeline.documents.mailboxes", "mbox_members"),
     media.EML: ("pipeline.documents.attachments", "mail_members"),
     media.MSG: ("pipeline.documents.outlook", "msg_members"),
 }

@@ -167,6 +167,25 @@ def test_archives_are_told_also_when_they_are_compressed(tmp_path: Path) -> None
         assert told(tmp_path, "a", packed) == media.TAR
 
 
+POSTMARK = "From a@b.example Mon Jan  1 10:30:00 2024\n"
+LETTER = "From: a@b.example\nTo: c@d.example\nSubject: Tides\nDate: Mon, 1 Jan 2024 10:30:00 +0000\n\nHigh at nine.\n\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "kind"),
+    [
+        ("in", (POSTMARK + LETTER) * 2, media.MBOX),
+        ("in.eml", (POSTMARK + LETTER) * 2, media.MBOX),
+        ("in", POSTMARK + LETTER * 2000 + POSTMARK + LETTER, media.MBOX),
+        ("in", POSTMARK + LETTER, media.EML),
+        ("in.eml", POSTMARK + LETTER * 2000, media.EML),
+        ("in", "From Monday 10:30 on it rains:\nbring a coat.\n\nFrom Friday 10:30 on it is dry.\n", media.PLAIN),
+    ],
+)
+def test_a_mailbox_is_told_from_a_mail(tmp_path: Path, name: str, content: str, kind: str) -> None:
+    assert told(tmp_path, name, content) == kind
+
+
 def test_a_tar_is_told_also_where_bzip2_gives_no_byte_of_it_before_a_whole_block(tmp_path: Path) -> None:
     assert told(tmp_path, "a", bz2.compress(tarfile.TarInfo("a").tobuf() + os.urandom(200_000))) == media.TAR
 
@@ -187,6 +206,9 @@ def test_a_tar_of_the_first_kind_is_told_by_its_checksum(tmp_path: Path) -> None
         (b"\x1f\x8b\x08rest", "gzip"),
         (b"7z\xbc\xaf\x27\x1crest", "7z"),
         (b"PK\x07\x08PK\x03\x04rest", "split"),
+        (b"\x78\x9f\x3e\x22rest", "winmail.dat"),
+        (bytes.fromhex("308006092a864886f70d010703") + b"rest", "S/MIME"),
+        (bytes.fromhex("3082123406092a864886f70d010702") + b"rest", "S/MIME"),
         (b"\x7fELFrest", "program"),
         (bytes(range(256)) * 4, "binary data of an unknown kind"),
         (b"\0\0\0\x18ftypisom", "MP4"),

@@ -225,6 +225,23 @@ def test_a_cut_zip_is_corrupt(make_job: MakeJob, cut: int) -> None:
     assert got.error.kind == "corrupt"
 
 
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_the_mails_of_a_mailbox_come_out_one_by_one(make_job: MakeJob, end: bytes) -> None:
+    one, other = b"From: a\nSubject: 1\n\nOne\n>From the sea\n>>From it\n\n", b"From: b\nSubject: 2\n\nFrom him 10:30\n"
+    mark = b"From a@b.example Mon Jan  1 10:30:00 2024\n"
+    got = Unpacked(make_job, (mark + one + mark + other).replace(b"\n", end), media.MBOX)
+    plain = one.replace(b">From", b"From")
+    assert got.contents == {"1.eml": plain.replace(b"\n", end), "2.eml": other.replace(b"\n", end)}
+    assert got.ended
+
+
+def test_a_mail_above_max_bytes_spoils_itself_only(make_job: MakeJob) -> None:
+    mark = b"From a@b.example Mon Jan  1 10:30:00 2024\n"
+    mailbox = mark + b"From: a\n\n" + b"A" * 2000 + b"\n\n" + mark + b"From: b\n\nB"
+    got = Unpacked(make_job, mailbox, media.MBOX)
+    assert [one.problem and one.problem[0] for one in got.members] == ["too_large", None]
+
+
 def test_a_suffix_is_kept_only_where_it_is_plain(make_job: MakeJob) -> None:
     got = Unpacked(make_job, zipped(("a.tar.gz", b"1"), (f"b.{'x' * 300}", b"2"), ("c.p d", b"3"), ("d.MD", b"4")))
     assert got.files == ["1.gz", "2", "3", "4.MD"]

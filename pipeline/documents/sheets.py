@@ -1,4 +1,4 @@
-"""The pictures of a workbook, which the extraction library leaves out: after the table of the sheet that shows them."""
+"""What floats over a workbook's cells, and the extraction library leaves out: after the table of the sheet it is on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from xml.etree.ElementTree import Element
 
-from pipeline.documents.package import Package
+from pipeline.documents.package import Package, line_of
 from pipeline.documents.slides import plain
 
 __all__ = ["ods_pictures", "with_pictures", "xlsx_pictures"]
@@ -15,6 +15,7 @@ _MAIN = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
 _DRAWN = "{http://schemas.openxmlformats.org/drawingml/2006/spreadsheetDrawing}"
 _A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 _R = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
+_BREAKS = frozenset({f"{_A}br", f"{_A}tab"})
 _WORKBOOK = "xl/workbook.xml"
 _ANCHORS = ("oneCellAnchor", "twoCellAnchor", "absoluteAnchor")
 
@@ -31,9 +32,9 @@ _MAX_COLUMN = 16_384
 
 
 def xlsx_pictures(package: Package) -> Iterator[tuple[str, str]]:
-    """The sheets of an XLSX that show pictures or notes: the name, and Markdown for them, from top to bottom.
+    """The sheets of an XLSX over which something floats: the name, and Markdown for it, from top to bottom.
 
-    A picture is a reference, a note is what somebody wrote beside a cell.
+    A picture is a reference, a text box its words, a note what somebody wrote beside a cell.
     """
     book = package.xml(_WORKBOOK)
     if book is None:
@@ -44,7 +45,7 @@ def xlsx_pictures(package: Package) -> Iterator[tuple[str, str]]:
         found = [
             placed for drawing in package.related(part, "drawing").values() for placed in _anchored(package, drawing)
         ]
-        blocks = [reference for _, reference in sorted(found)]
+        blocks = [shown for _, shown in sorted(found)]
         if notes := [note for one in package.related(part, "comments").values() for note in _notes(package, one)]:
             blocks.append("\n".join(["Notes:", "", *notes]))
         if blocks:
@@ -72,6 +73,15 @@ def _anchored(package: Package, drawing: str) -> Iterator[tuple[tuple[int, int],
             named = next(picture.iter(f"{_DRAWN}cNvPr"), None)
             if target:
                 yield place, _reference(named.get("descr", "") if named is not None else "", target, _cell(place))
+        # What newer programs draw is there for older ones once more.
+        for words in dict.fromkeys(map(_words, anchor.iter(f"{_DRAWN}sp"))):
+            if words:
+                yield place, words
+
+
+def _words(shape: Element) -> str:
+    lines = (line_of(paragraph, f"{_A}t", _BREAKS) for paragraph in shape.iter(f"{_A}p"))
+    return "\n\n".join(plain(line) for line in lines if line)
 
 
 def _number(anchor: Element, name: str) -> int:

@@ -337,6 +337,23 @@ def test_notes_on_cells_come_after_their_sheet(make_job: MakeJob) -> None:
     assert "Notes:\n\n- B6: Read twice" in "\n".join(page.text for page in pages)
 
 
+def test_the_words_of_text_boxes_come_after_their_sheet_once(make_job: MakeJob) -> None:
+    words = "<a:r><a:t>Closed </a:t></a:r><a:r><a:t>in May</a:t></a:r>"
+    box = f"<xdr:sp><xdr:txBody><a:p>{words}</a:p><a:p/></xdr:txBody></xdr:sp>"
+    both = f"<mc:Choice>{box}</mc:Choice><mc:Fallback>{box}</mc:Fallback>"
+    office = "http://schemas.openxmlformats.org/"
+    drawing = (
+        f'<xdr:wsDr xmlns:xdr="{office}drawingml/2006/spreadsheetDrawing" xmlns:a="{office}drawingml/2006/main" '
+        f'xmlns:mc="{office}markup-compatibility/2006"><xdr:oneCellAnchor>{both}</xdr:oneCellAnchor></xdr:wsDr>'
+    )
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(fixture("gauges.xlsx"))) as source, zipfile.ZipFile(out, "w") as target:
+        for name in source.namelist():
+            target.writestr(name, drawing if name == "xl/drawings/drawing1.xml" else source.read(name))
+    _, pages = parsed(make_job, out.getvalue(), media.XLSX)
+    assert "\n".join(page.text for page in pages).count("|\n\nClosed in May") == 1
+
+
 MAIN = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
 
 

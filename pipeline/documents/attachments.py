@@ -18,6 +18,7 @@ from typing import TypeAlias
 from pipeline.documents.job import Job
 from pipeline.documents.labels import charset
 from pipeline.documents.members import Found, file_name, unlike
+from pipeline.documents.sealed import unwrapped
 from pipeline.domain.errors import RejectedInput
 from pipeline.domain.text import safe_text
 
@@ -122,7 +123,7 @@ def attachments(data: bytes) -> list[Attachment]:
     Raises:
         RejectedInput: ``corrupt`` or ``unsafe`` (parts without end).
     """
-    message = _parsed(data)
+    message = _parsed(unwrapped(data))
     shown = set(inline_images(message))
     found: list[Attachment] = []
     names: set[str] = set()

@@ -14,6 +14,7 @@ from pipeline.documents.attachments import AnyMessage, attachments, inline_image
 from pipeline.documents.encodings import decode, decode_as
 from pipeline.documents.labels import charset
 from pipeline.documents.markup import html_text
+from pipeline.documents.sealed import unwrapped
 from pipeline.domain.errors import RejectedInput
 from pipeline.domain.text import safe_text
 
@@ -43,7 +44,7 @@ def read_mail(data: bytes) -> tuple[str | None, str, str, bool]:
         RejectedInput: ``corrupt``.
     """
     files = [one.name for one in attachments(data)]
-    message = message_from_bytes(_with_plain_head(data), policy=policy.default)
+    message = message_from_bytes(_with_plain_head(unwrapped(data)), policy=policy.default)
     try:
         head = "\n".join(_header(name, value) for name in _SHOWN if (value := _value(message, name)))
         if files:

@@ -141,7 +141,7 @@ def _refuse(head: bytes) -> None:
         if head.startswith(magic):
             raise RejectedInput("unsupported", what)
     if _SEALED.match(head):
-        raise RejectedInput("unsupported", "a mail that is encrypted, or wrapped in its signature (S/MIME)")
+        raise RejectedInput("unsupported", "what S/MIME has signed or encrypted")
     if head[_MP4_AT : _MP4_AT + 4] == b"ftyp":
         raise RejectedInput("unsupported", "a video or an image of a kind that is not read (MP4, HEIC, AVIF)")
 

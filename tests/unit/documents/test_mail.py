@@ -41,6 +41,57 @@ def test_attachments_come_out_as_they_went_in() -> None:
     assert body.strip() == "See below."
 
 
+SIGNED = bytes.fromhex("06092a864886f70d010702")
+DATA = bytes.fromhex("06092a864886f70d010701")
+
+
+def sealed(body: bytes) -> bytes:
+    """A mail whose body is what S/MIME makes of one."""
+    return (
+        b"From: a@quay.example\nSubject: The berth plan\nMIME-Version: 1.0\nContent-Type: application/pkcs7-mime;\n"
+        b" smime-type=signed-data; name=smime.p7m\nContent-Transfer-Encoding: base64\n"
+        b"Content-Disposition: attachment; filename=smime.p7m\n\n" + base64.encodebytes(body)
+    )
+
+
+@pytest.mark.parametrize("in_pieces", [True, False])
+def test_a_mail_that_is_wrapped_in_its_signature_is_read_with_its_attachments(in_pieces: bool) -> None:
+    inner = a_mail("High at nine.")
+    inner.add_attachment(b"a,b", maintype="text", subtype="csv", filename="a.csv")
+    for name in ("From", "To", "Subject"):
+        del inner[name]
+    content = bytes(inner)
+    if in_pieces:
+        ends, pieces = bytes(2), [content[:100], content[100:]]
+        held = b"\xa0\x80\x24\x80" + b"".join(b"\x04\x82" + len(one).to_bytes(2) + one for one in pieces) + ends * 2
+    else:
+        held = b"\x04\x82" + len(content).to_bytes(2) + content
+        held = b"\xa0\x82" + len(held).to_bytes(2) + held
+    wrapped = sealed(b"0\x80" + SIGNED + b"\xa0\x80\x30\x80\x02\x01\x01" + b"0\x80" + DATA + held + b"a signature")
+    assert files(wrapped) == {"a.csv": b"a,b"}
+    subject, head, body, _ = read_mail(wrapped)
+    assert subject == "The berth plan"
+    assert "**Attachments**: a.csv" in head
+    assert body.strip() == "High at nine."
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"0\x80" + SIGNED.replace(b"\x02", b"\x03") + bytes(40),
+        b"0\x80" + SIGNED + DATA,
+        b"0\x80" + SIGNED + DATA + b"\xa0\x80\x24\x80\x04\x84",
+        b"0\x80" + SIGNED + DATA + b"\xa0\x80\x24\x80" + bytes(4000),
+        b"",
+    ],
+)
+def test_a_sealed_mail_that_cannot_be_opened_names_what_it_holds(body: bytes) -> None:
+    assert files(sealed(body)) == {"smime.p7m": body}
+    _, head, text, _ = read_mail(sealed(body))
+    assert "smime.p7m" in head
+    assert not text
+
+
 def test_a_mail_in_a_mail_is_one_file_as_it_was_written() -> None:
     inner = (
         b"From: x@y.z\nTo: q@y.z\nsubject: odd    spaces\nX-Odd: \xff\nX-Long: "

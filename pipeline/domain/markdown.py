@@ -268,7 +268,7 @@ def _smaller(unit: str, frame: _Frame) -> Iterator[str]:
 def _longest(text: str, at: int, frame: _Frame) -> int:
     """Where the longest part that begins at ``at`` and fits ends; it has at least one character."""
     low, high = at + 1, at + 2
-    while high < len(text) and frame.fits(text[at:high]):
+    while high <= len(text) and frame.fits(text[at:high]):
         low, high = high, at + 2 * (high - at)
     high = min(high, len(text) + 1)
     while high - low > 1:
@@ -278,9 +278,9 @@ def _longest(text: str, at: int, frame: _Frame) -> int:
         else:
             high = middle
     end = low
-    while at + 1 < end < len(text) and _is_one_sign(text, at, end):
+    while at < end < len(text) and _is_one_sign(text, at, end):
         end -= 1
-    return end if end > at + 1 else low
+    return end if end > at else low
 
 
 def _is_one_sign(text: str, start: int, at: int) -> bool:

@@ -3,6 +3,7 @@
 - XML entities: "R&amp;D" came out as "RD". Markup ones become private characters that nothing else uses, the rest what
   they stand for.
 - Tabs, and line ends and hyphens of the rarer kinds: the words around them were joined.
+- Drop caps: a paragraph of their own, which tore the first letter from its word.
 - Notes: the first of them, those in tables, and of a footnote and an endnote of one number the one were lost. What
   refers to a note becomes text, and their own text is read here.
 """
@@ -33,6 +34,13 @@ _MARKS = {"cr": "<w:br/>", "noBreakHyphen": "<w:t>-</w:t>"}
 _GAP = '<w:t xml:space="preserve"> </w:t>'
 _NOTE = re.compile(r"<w:(foot|end)noteReference\b[^<>]*?\bw:id=[\"'](\d{1,9})[\"'][^<>]*/>")
 _NOTE_TEXT = "<w:t>\U0010fff3\\1\\2\U0010fff3</w:t>"
+_DROP_CAP = re.compile(r"\bw:dropCap=[\"'](?:drop|margin)[\"']")
+_PARAGRAPH_END = "</w:p>"
+# A letter's paragraph is short.
+_NEAR_CHARS = 2000
+# A paragraph's beginning, up to where its text starts.
+_BEGINNING = re.compile(r"\s*<w:p(?:\s[^<>/]*)?>(?:<w:pPr/>|<w:pPr>(?:(?!</w:p>).){0,2000}?</w:pPr>)?", re.DOTALL)
+_WORDS = re.compile(r"<w:t(?:\s[^<>]*)?>([^<]*)</w:t>")
 _BREAKS = frozenset({f"{_WORD}tab", f"{_WORD}br", f"{_WORD}cr"})
 
 
@@ -92,7 +100,24 @@ def restore_text(markdown: str, said: Mapping[tuple[str, str], str]) -> str:
     return "\n\n".join([referring.rstrip(), *(f"[^{number}]: {said[note]}" for note, number in numbers.items())])
 
 
+def _with_drop_caps(part: str) -> str:
+    """Put each letter that hangs before a paragraph into it."""
+    kept: list[str] = []
+    done = 0
+    for frame in _DROP_CAP.finditer(part):
+        near = max(done, frame.start() - _NEAR_CHARS)
+        start = max(part.rfind("<w:p>", near, frame.start()), part.rfind("<w:p ", near, frame.start()))
+        end = part.find(_PARAGRAPH_END, frame.end(), frame.end() + _NEAR_CHARS) + len(_PARAGRAPH_END)
+        letters = "".join(_WORDS.findall(part, frame.end(), end))
+        after = _BEGINNING.match(part, end)
+        if start >= 0 and letters and after is not None:
+            kept += [part[done:start], after[0], f'<w:r><w:t xml:space="preserve">{letters}</w:t></w:r>']
+            done = after.end()
+    return "".join([*kept, part[done:]])
+
+
 def _kept(part: str) -> str:
+    part = _with_drop_caps(part)
     if "&" in part:
         part = _TEXT.sub(lambda match: _REFERENCE.sub(_stand_in, match.group()), part)
     return _NOTE.sub(_NOTE_TEXT, _MARK.sub(lambda match: _MARKS.get(match[1] or "", _GAP), part))

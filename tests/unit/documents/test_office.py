@@ -457,6 +457,26 @@ def test_what_is_not_shown_is_left_out_of_html_however_it_is_written() -> None:
     assert read_html(b"a<script>never closed") == (None, "a<script>never closed")
 
 
+@pytest.mark.parametrize("properties", ["", '<w:pPr><w:jc w:val="both"/></w:pPr>'])
+def test_a_drop_cap_belongs_to_its_word(make_job: MakeJob, properties: str) -> None:
+    cap = '<w:p><w:pPr><w:framePr w:dropCap="drop" w:lines="3"/></w:pPr><w:r><w:t>T</w:t></w:r></w:p>'
+    paragraph = f"<w:p>{properties}<w:r><w:t>ides rise.</w:t></w:r></w:p>"
+    alone = cap.replace(">T<", ">Alone<")
+    _, pages = parsed(
+        make_job, replaced(rota_docx(), "<w:body>", f"<w:body>{cap}{paragraph}{alone}<w:tbl></w:tbl>"), media.DOCX
+    )
+    assert pages[0].text.strip().startswith("Tides rise.\n\nAlone")
+
+
+@pytest.mark.parametrize(
+    "repeated", ['<w:p> w:dropCap="drop"', ' w:dropCap="drop"', 'w:dropCap="drop"</w:p><w:p><w:pPr>']
+)
+def test_drop_caps_without_end_take_no_time(repeated: str) -> None:
+    began = time.process_time()
+    keep_text(replaced(rota_docx(), "Nobody", f"Nobody {repeated * 20_000}"))
+    assert time.process_time() - began < 5
+
+
 def test_cdata_in_xhtml_is_text(make_job: MakeJob) -> None:
     page = (
         '<?xml version="1.0"?><html xmlns="http://www.w3.org/1999/xhtml"><body><script>//<![CDATA[\nif (a < b) x();\n//'

@@ -170,7 +170,7 @@ class _Facts:
     def _running(self) -> tuple[list[str], list[str]]:
         stage = self.document.stage
         held = self._standing.leased
-        work = f"A worker holds {held} of its {'unit' if held == 1 else 'units'}." if held else ""
+        work = f"A worker holds {_some(held, 'unit')} of it." if held else ""
         lines = [f"{self.document.path} is running{_at(stage)}{self._progress()}.", work]
         idle, commands = self._unattended(stage) if stage and not held else ([], [])
         said = (*lines, *self._over_budget(), *self._cooling(), *self._said(), *idle)
@@ -235,8 +235,8 @@ class _Facts:
     def _progress(self) -> str:
         standing = self._standing
         if self.document.stage in (Stage.RETRIEVE, Stage.EMBED) and standing.chunks:
-            return f", {standing.chunks_done} of {standing.chunks} chunks done"
-        return f", {standing.pages_done} of {standing.pages} pages done" if standing.pages else ""
+            return f", {standing.chunks_done} of {_some(standing.chunks, 'chunk')} done"
+        return f", {standing.pages_done} of {_some(standing.pages, 'page')} done" if standing.pages else ""
 
     def _cooling(self) -> list[str]:
         if not self._chain:

@@ -116,6 +116,22 @@ def test_the_last_failed_calls_are_quoted_once_a_target_and_kind(seed: Seed, rea
     assert sum("vision failed at" in line and "overloaded: 503" in line for line in found.lines) == 1
 
 
+@pytest.mark.parametrize(
+    ("pages", "lines"),
+    [
+        (1, ["/a is running at describe, 0 of 1 page done.", "A worker holds 1 unit of it."]),
+        (2, ["/a is running at describe, 0 of 2 pages done.", "A worker holds 2 units of it."]),
+    ],
+)
+def test_what_a_worker_holds_is_counted_in_good_english(seed: Seed, reads: Reads, pages: int, lines: list[str]) -> None:
+    run = seed.run(seed.document("/a"), "running", page_count=pages)
+    for number in range(1, pages + 1):
+        seed.page(run, number, "")
+    seed.units(run, "describe", range(1, pages + 1), "leased")
+
+    assert why(reads, "/a").lines == lines
+
+
 def test_a_call_whose_worker_died_says_so(seed: Seed, reads: Reads) -> None:
     run = seed.run(seed.document("/a"), "running")
     seed.units(run, "describe", [1])

@@ -249,7 +249,7 @@ def status(
         queues=queues,
         stages=stages,
         parked=parked,
-        notes=_notes(degraded, batch),
+        notes=_notes(degraded, batch, collection),
         beat=beat,
     )
 
@@ -319,11 +319,13 @@ def _queues(by_stage: Mapping[str, int], processes: Sequence[Process]) -> dict[Q
     }
 
 
-def _notes(degraded: Degraded, batch: str | None) -> list[str]:
+def _notes(degraded: Degraded, batch: str | None, collection: str | None) -> list[str]:
     if not degraded.units:
         return []
     label = batch or degraded.batch
-    whose = f"--batch {quote(label)}" if label else "--batch LABEL"
+    # Batches of several collections may have one label, today's date for one.
+    named = [("--batch", label), ("--collection", collection)]
+    whose = " ".join(f"{option} {quote(value)}" for option, value in named if value) or "--batch LABEL"
     were = "unit was" if degraded.units == 1 else "units were"
     return [f"{degraded.units:,} {were} answered by a fallback:  tidegate requeue {whose} --degraded"]
 

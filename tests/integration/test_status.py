@@ -203,6 +203,18 @@ def test_bars_and_notes_cover_what_is_not_listed_and_no_superseded_run(seed: See
     ]
     assert [(one.stage, one.documents, one.resume_at) for one in found.parked] == [(Stage.DESCRIBE, 2, until)]
     assert found.notes[0] == "6 units were answered by a fallback:  tidegate requeue --batch one --degraded"
+    assert at_sea.notes[0].endswith(":  tidegate requeue --batch one --collection sea --degraded")
+
+
+def test_the_command_of_a_note_goes_no_further_than_what_was_counted(seed: Seed, reads: Reads) -> None:
+    for collection, batch in (("sea", "one"), ("sea", "two"), ("land", "one")):
+        run = seed.run(seed.document(f"/{collection}/{batch}", collection=collection, batch=batch), "done")
+        seed.units(run, "describe", [1], degraded=True)
+
+    notes = status(reads, collection="sea").notes, status(reads, collection="sea", batch="one").notes
+
+    assert notes[0] == ["2 units were answered by a fallback:  tidegate requeue --collection sea --degraded"]
+    assert notes[1] == ["1 unit was answered by a fallback:  tidegate requeue --batch one --collection sea --degraded"]
 
 
 def test_many_superseded_runs_are_counted_as_few_are(seed: Seed, reads: Reads, monkeypatch: pytest.MonkeyPatch) -> None:

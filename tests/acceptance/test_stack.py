@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 from collections.abc import Iterator
 from contextlib import closing
 from email.message import EmailMessage
@@ -62,6 +63,24 @@ def test_enqueue_waits_for_every_document_and_rejects_the_path_that_is_missing(t
 def test_what_is_unchanged_is_not_done_again(tidegate: Tidegate) -> None:
     again = tidegate.run("enqueue", *_DOCUMENTS)
     assert "6 documents unchanged" in again.out
+
+
+def test_where_no_path_was_taken_nothing_is_waited_for(tidegate: Tidegate) -> None:
+    ran = tidegate.run("enqueue", "missing.pdf", "--wait", code=1)
+    assert ran.out.splitlines() == ["missing.pdf: no such file, rejected.", "0 documents enqueued."]
+    assert ran.err == ""
+
+
+def test_ctrl_c_ends_the_waiting_and_says_that_the_documents_go_on(tidegate: Tidegate) -> None:
+    scan = tidegate.folder / "awaited.pdf"
+    scan.write_bytes((EXAMPLES / "sluice-inspection-1987.pdf").read_bytes() + b"%\n")
+    with tidegate.background("enqueue", scan, "--collection", "awaited", "--wait") as process:
+        assert process.stderr is not None
+        assert "1 document: " in process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 130
+        said = process.stderr.read()
+    assert said == "No longer waited for; what is enqueued goes on. See:  tidegate status\n"
 
 
 @pytest.mark.usefixtures("taken_in")

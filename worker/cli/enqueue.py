@@ -99,7 +99,7 @@ def enqueue(
             terminal.emit(result.to_json())
             _say(terminal, result, dry_run=dry_run)
             raise typer.Exit(_FAILED if result.counts["rejected"] else 0)
-        if result.counts["queued"]:
+        if result.counts["queued"] or not result.counts["unchanged"]:
             _say(terminal, result, dry_run=False)
         raise typer.Exit(_wait(terminal, container, result, timeout))
 
@@ -177,7 +177,11 @@ def _wait(terminal: Terminal, container: Container, result: EnqueueResult, timeo
     from worker.cli.waiting import Ending, wait_for_runs
 
     runs = [document.run for document in result.documents if document.run is not None]
-    waited = wait_for_runs(terminal, container.sessions, runs, timeout_s)
+    try:
+        waited = wait_for_runs(terminal, container.sessions, runs, timeout_s)
+    except KeyboardInterrupt:
+        terminal.note("No longer waited for; what is enqueued goes on. See:  tidegate status")
+        raise
     document = result.to_json()
     document["documents"] = (_final(one, waited) for one in result.documents)
     document["waited"] = waited.ending.value

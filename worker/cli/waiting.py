@@ -68,7 +68,8 @@ def wait_for_runs(terminal: Terminal, sessions: Sessions, run_ids: Sequence[int]
             with sessions() as session:
                 progress = read_progress(session, run_ids)
                 has_worker = any(worker.role == "worker" for worker in fresh_workers(reader_of(session)))
-            show(progress)
+            if progress.runs:
+                show(progress)
             left = [run for run in progress.runs.values() if not run.ended]
             now = time.monotonic()
             waits = bool(left) and all(run.state is RunState.PARKED and not run.due for run in left)

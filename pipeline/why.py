@@ -173,13 +173,13 @@ class _Facts:
         work = f"A worker holds {_some(held, 'unit')} of it." if held else ""
         lines = [f"{self.document.path} is running{_at(stage)}{self._progress()}.", work]
         idle, commands = self._unattended(stage) if stage and not held else ([], [])
-        said = (*lines, *self._over_budget(), *self._cooling(), *self._said(), *idle)
+        said = (*lines, *self._over_budget(), *self._cooling(), *self._rejected(), *self._said(), *idle)
         return [line for line in said if line], commands
 
     def _parked(self) -> tuple[list[str], list[str]]:
         stage = self.document.stage
         lines = [f"{self.document.path} is parked{_at(stage)}{self._progress()}."]
-        lines += self._over_budget() + (self._cooling() or self._said())
+        lines += self._over_budget() + self._rejected() + (self._cooling() or self._said())
         if self._standing.primary_only:
             lines.append("It was requeued with --degraded, so no fallback may answer.")
         until = next_try(self.document.resume_at, self._chain)
@@ -251,6 +251,15 @@ class _Facts:
             which = "first" if self._standing.primary_only else "only"
             return [f"The {which} target of {role} is away: {described}."]
         return [f"{some} of {role} {are} away: {described}."]
+
+    def _rejected(self) -> list[str]:
+        """Who is well, and is not asked again all the same."""
+        return [
+            f"{link.name} turned down {_some(units, 'unit')} of it and is not asked for"
+            f" {'that' if units == 1 else 'those'} again."
+            for link in self._chain
+            if (units := self._standing.rejected_by.get(link.status.target))
+        ]
 
     def _over_budget(self) -> list[str]:
         return [f"{self._budget.note}."] if self._budget is not None and self._budget.is_used_up else []

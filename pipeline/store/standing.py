@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pipeline.store.reader import Reader
@@ -18,6 +19,7 @@ class Standing:
         leased: Units that a worker holds at this moment.
         degraded: Done units that were answered by a fallback.
         failure: Why the first of the failed units failed, and which one that is; None where none has.
+        rejected_by: By the key of a target, the open units that it turned down and is not asked for again.
         primary_only: No fallback may answer: the run was requeued for that.
     """
 
@@ -29,6 +31,7 @@ class Standing:
     degraded: int
     failed: int
     failure: str | None
+    rejected_by: Mapping[str, int]
     primary_only: bool
 
 
@@ -44,6 +47,7 @@ def standing_of(reader: Reader, run_id: int) -> Standing:
         degraded=row.degraded,
         failed=row.failed,
         failure=row.failure,
+        rejected_by={rejected.target: rejected.units for rejected in reader.rows(_REJECTED, {"run": run_id})},
         primary_only=row.primary_only,
     )
 
@@ -60,6 +64,14 @@ _STANDING = """
            count(*) filter (where state = 'done' and degraded) as degraded,
            count(*) filter (where state = 'failed') as failed
     from unit where run_id = %(run)s
+"""
+
+
+_REJECTED = """
+    select target, count(*) as units
+    from unit, unnest(rejected_by) as target
+    where run_id = %(run)s and state not in ('done', 'failed')
+    group by target
 """
 
 

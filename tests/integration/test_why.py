@@ -53,6 +53,22 @@ def test_a_parked_document_names_who_cools_until_when(seed: Seed, reads: Reads) 
     assert "tidegate targets enable vision-cloud" in found.commands
 
 
+def test_a_target_that_is_well_and_turned_a_unit_down_is_told_of(seed: Seed, reads: Reads) -> None:
+    until = datetime.now(UTC) + timedelta(seconds=40)
+    run = seed.run(seed.document("/a"), "parked", resume_at=until)
+    seed.units(run, "describe", [1], rejected_by=["vision@host"])
+    seed.units(run, "describe", [2, 3], "parked", rejected_by=["vision@host"])
+    chain = [
+        _link("vision", BreakerState.CLOSED),
+        _link("cloud", BreakerState.OPEN, until=until.timestamp(), kind="connect"),
+    ]
+
+    lines = why(reads, "/a", chains={Stage.DESCRIBE: chain}).lines
+
+    assert lines[1] == "vision turned down 2 units of it and is not asked for those again."
+    assert lines[2].startswith("1 of 2 targets of vlm is away: cloud until ")
+
+
 def test_a_queued_document_says_how_many_are_ahead_and_who_is_missing(seed: Seed, reads: Reads) -> None:
     for number in range(3):
         seed.run(seed.document(f"/{number}"))

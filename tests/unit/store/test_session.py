@@ -52,6 +52,23 @@ def test_a_lost_connection_is_a_missing_service() -> None:
 
 
 @pytest.mark.parametrize(
+    ("said", "fact"),
+    [
+        ("starting up", "is starting"),
+        ("not yet accepting connections", "is starting"),
+        ("in recovery mode", "is starting"),
+        ("shutting down", "is shutting down"),
+    ],
+)
+def test_a_server_that_is_on_its_way_is_not_called_silent(said: str, fact: str) -> None:
+    words = f'connection to server at "db", port 5432 failed: FATAL:  the database system is {said}'
+    found = translated(psycopg.OperationalError(words), "db:5432/x")
+    assert isinstance(found, ServiceUnavailable)
+    assert found.fact.startswith(f"Postgres at db:5432/x {fact}: ")
+    assert (found.remedy == "try again in a moment") is (fact == "is starting")
+
+
+@pytest.mark.parametrize(
     ("error", "setting"),
     [
         (psycopg.errors.QueryCanceled("canceling statement due to statement timeout"), "statement_timeout"),

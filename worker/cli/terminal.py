@@ -80,7 +80,7 @@ def make_table(columns: Sequence[Column], rows: Iterable[Sequence[object]], widt
     widths = [max([cell_len(column.title), *(row[n].cell_len for row in cells)]) for n, column in enumerate(columns)]
     excess = sum(widths) + len(_GAP) * (len(columns) - 1) - width
     givers = [n for n, column in enumerate(columns) if column.cut]
-    while excess > 0 and givers and (widest := max(givers, key=widths.__getitem__)) and widths[widest] > _LEAST_CELLS:
+    while excess > 0 and givers and widths[widest := max(givers, key=widths.__getitem__)] > _LEAST_CELLS:
         widths[widest] -= 1
         excess -= 1
     table = Table(box=None, show_header=any(c.title for c in columns), header_style="dim", pad_edge=False)

@@ -8,8 +8,9 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from rich.console import Console
 
-from worker.cli.terminal import Column, Terminal, one_line, printable
+from worker.cli.terminal import Column, Terminal, make_table, one_line, printable
 
 
 def test_text_from_elsewhere_cannot_command_a_terminal() -> None:
@@ -29,6 +30,14 @@ def test_with_json_there_is_one_document_and_nothing_else() -> None:
         "path": "/x",
         "id": "00000000-0000-0000-0000-000000000001",
     }
+
+
+def test_a_first_column_gives_way_too_where_the_terminal_is_too_narrow() -> None:
+    table = make_table([Column("target", cut="end"), Column("state")], [("vision qwen@vllm-1:8000", "closed")], 20)
+    console = Console(file=io.StringIO(), width=20)
+    with console.capture() as captured:
+        console.print(table)
+    assert captured.get().splitlines()[1].split() == ["vision", "qwen…", "closed"]
 
 
 def test_many_items_are_written_as_they_are_made() -> None:

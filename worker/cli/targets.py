@@ -52,7 +52,7 @@ def _targets(context: typer.Context) -> None:
     with services(terminal) as container, calls_of(container) as made:
         rows = target_rows(container, made)
     terminal.emit({"targets": rows})
-    _say(terminal, rows)
+    say_targets(terminal, rows)
 
 
 def disable(context: typer.Context, target: Target) -> None:
@@ -139,20 +139,21 @@ def _row(known: KnownTarget, status: TargetStatus, disabled: bool, tally: Any) -
     }
 
 
-def _say(terminal: Terminal, rows: list[dict[str, Any]]) -> None:
+def say_targets(terminal: Terminal, rows: list[dict[str, Any]]) -> None:
+    """A line for each of ``target_rows``."""
     from rich.text import Text
 
     columns = [
-        Column("target"),
-        Column("roles"),
+        Column("target", cut="end"),
+        Column("roles", cut="end"),
         Column("state"),
-        Column("why"),
+        Column("why", cut="end"),
         Column("in flight", right=True),
         Column("last hour"),
     ]
     shown = []
     for row in rows:
-        name = row["target"] if row["preset"] in row["target"] else f"{row['preset']}  {row['target']}"
+        name = row["target"] if row["preset"] == row["target"] else f"{row['preset']}  {row['target']}"
         flight = f"{row['in_flight']}/{row['max_parallel']}" if row["max_parallel"] else str(row["in_flight"])
         failed = f" · {row['failed_1h']:,} failed" if row["failed_1h"] else ""
         shown.append(

@@ -91,7 +91,9 @@ def demo(
         _outage(terminal, settings, examples, keep=keep)
         return
     began = time.monotonic()
-    with _stack(terminal, settings, keep=keep) as stack, services(terminal) as container:
+    running = _running(settings)
+    stays = keep or running is not None
+    with _stack(terminal, settings, running, keep=keep) as stack, services(terminal) as container:
         where = _say_where(terminal, settings, stack)
         document = _take_in(terminal, container, examples)
         searched = [_searched(container, query, expected) for query, expected in _QUESTIONS]
@@ -102,12 +104,12 @@ def demo(
         for one in searched:
             _say_search(terminal, one)
         terminal.line(f"That took {took_s:.0f} s.")
-        _say_next(terminal, settings, keep=keep)
+        say_next(terminal, settings, stays=stays)
         terminal.flush()
     failed = any(one["state"] not in ("done", "empty") for one in document["documents"])
     if failed or not all(one.is_right for one in searched):
         terminal.note(
-            "The demo did not end as it should.\nSee:  tidegate up --detach && tidegate status --collection demo"
+            f"The demo did not end as it should.\nSee:  {_up(stays=stays)}{_command()} status --collection demo"
         )
         raise typer.Exit(1)
 
@@ -142,12 +144,11 @@ def _examples() -> list[str]:
 
 
 @contextmanager
-def _stack(terminal: Terminal, settings: Settings, *, keep: bool) -> Iterator[Stack]:
+def _stack(terminal: Terminal, settings: Settings, running: Stack | None, *, keep: bool) -> Iterator[Stack]:
     """The stack that runs here, or one of the demo's own, which ends with it whatever ends it."""
     from worker.cli.stack import start
     from worker.embedded import stop_stack
 
-    running = _running(settings)
     if running is not None:
         terminal.note(f"using the stack that runs under {running.home}")
         yield running
@@ -229,16 +230,21 @@ def _say_search(terminal: Terminal, searched: _Searched) -> None:
         terminal.note(f"{searched.expected} should have been on top")
 
 
-def _say_next(terminal: Terminal, settings: Settings, *, keep: bool) -> None:
+def say_next(terminal: Terminal, settings: Settings, *, stays: bool) -> None:
+    """What to try after the demo, by a stack that ``stays`` or has to be started again."""
     terminal.print()
     command = _command()
-    up = "" if keep else f"{command} up --detach && "
     rows = [
-        ("next", f"{up}{command} search 'who decides about the gates?' --collection {_COLLECTION}"),
+        ("next", f"{_up(stays=stays)}{command} search 'who decides about the gates?' --collection {_COLLECTION}"),
         ("", f"{command} enqueue YOUR.pdf --wait"),
         ("data", f"stay in {settings.home}; to be rid of them, remove that folder"),
     ]
     terminal.facts(rows)
+
+
+def _up(*, stays: bool) -> str:
+    # Where a stack runs, a second start fails, and so would all that stands behind it.
+    return "" if stays else f"{_command()} up --detach && "
 
 
 def _command() -> str:

@@ -232,7 +232,11 @@ def _say_ends(terminal: Terminal, result: EnqueueResult, waited: Waited) -> None
             )
             terminal.note(f"{said} See why:  tidegate why DOC")
         case Ending.NO_WORKER | Ending.TIMEOUT if not waited.has_worker:
-            terminal.note("No worker is running, so nothing moves; the documents wait.\nstart them:  tidegate up")
+            queues = [queue.value for queue in waited.unattended]
+            terminal.note(
+                f"No worker takes from {', '.join(queues)}, so nothing moves; the documents wait.\n"
+                f"start one:  tidegate worker --queues {','.join(queues)}   or all of them:  tidegate up"
+            )
         case Ending.TIMEOUT:
             terminal.note("The time is up; the rest goes on. See:  tidegate status")
         case _:

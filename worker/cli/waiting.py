@@ -12,7 +12,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 from pipeline.domain.run import RunState
-from pipeline.store.fleet import fresh_workers
+from pipeline.domain.unit import Queue, queue_of
+from pipeline.store.fleet import FleetRow, fresh_workers
 from pipeline.store.progress import Progress, read_progress
 from pipeline.store.reader import reader_of
 from pipeline.store.session import Sessions
@@ -30,6 +31,8 @@ _MANY_RUNS = 1000
 _PARKED_S = 3.0
 """When every run that is left has been parked for this long, nothing moves any more."""
 _NO_WORKER_S = 10.0
+_RESTARTED_S = 30.0
+"""Beside other workers one that is missing may be on its way back."""
 _SAY_EVERY_S = 5.0
 
 
@@ -44,11 +47,20 @@ class Ending(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Waited:
-    """What was last seen of the runs, and whether any worker was there for them."""
+    """What was last seen of the runs.
+
+    Attributes:
+        has_worker: Whether any worker was there for what is to be done next.
+        unattended: The queues that wait for a worker, where there is none for any of them.
+    """
 
     progress: Progress
     ending: Ending
-    has_worker: bool
+    unattended: tuple[Queue, ...] = ()
+
+    @property
+    def has_worker(self) -> bool:
+        return not self.unattended
 
 
 def wait_for_runs(terminal: Terminal, sessions: Sessions, run_ids: Sequence[int], timeout_s: float | None) -> Waited:
@@ -67,22 +79,37 @@ def wait_for_runs(terminal: Terminal, sessions: Sessions, run_ids: Sequence[int]
         while True:
             with sessions() as session:
                 progress = read_progress(session, run_ids)
-                has_worker = any(worker.role == "worker" for worker in fresh_workers(reader_of(session)))
+                workers = [worker for worker in fresh_workers(reader_of(session)) if worker.role == "worker"]
+            unattended = _unattended(progress, workers)
             if progress.runs:
                 show(progress)
             left = [run for run in progress.runs.values() if not run.ended]
             now = time.monotonic()
             waits = bool(left) and all(run.state is RunState.PARKED and not run.due for run in left)
             if not left:
-                return Waited(progress, Ending.ENDED, has_worker)
+                return Waited(progress, Ending.ENDED, unattended)
             if parked.lasted(waits, now) >= _PARKED_S:
-                return Waited(progress, Ending.PARKED, has_worker)
-            if idle.lasted(not has_worker, now) >= _NO_WORKER_S:
-                return Waited(progress, Ending.NO_WORKER, has_worker)
+                return Waited(progress, Ending.PARKED, unattended)
+            if idle.lasted(bool(unattended), now) >= (_RESTARTED_S if workers else _NO_WORKER_S):
+                return Waited(progress, Ending.NO_WORKER, unattended)
             if timeout_s is not None and now - began >= timeout_s:
-                return Waited(progress, Ending.TIMEOUT, has_worker)
+                return Waited(progress, Ending.TIMEOUT, unattended)
             poll_s = _POLL_S if len(run_ids) < _MANY_RUNS else _SLOW_POLL_S
             pause.wait(poll_s if timeout_s is None else max(0.0, min(poll_s, began + timeout_s - now)))
+
+
+def _unattended(progress: Progress, workers: Sequence[FleetRow]) -> tuple[Queue, ...]:
+    """The queues of all that could be done now, if nobody takes from any of them."""
+    taken = {queue for worker in workers for queue in worker.queues}
+    stages = [
+        stage for stage, units in progress.stages.items() if units.total > units.done + units.failed + units.parked
+    ]
+    # A run that was not handed out yet begins with it.
+    wanted = {queue_of(stage) for stage in stages} or {Queue.PARSE}
+    waits = tuple(queue for queue in Queue if queue in wanted)
+    if not stages and taken:
+        return ()
+    return () if any(queue.value in taken for queue in waits) else waits
 
 
 class _Since:

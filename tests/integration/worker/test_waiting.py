@@ -7,6 +7,7 @@ import io
 import pytest
 from sqlalchemy import text
 
+from pipeline.domain.unit import Queue
 from pipeline.store.session import Sessions
 from pipeline.store.workers import beat
 from tests.integration.seed import Seed
@@ -42,6 +43,18 @@ def test_without_a_worker_nobody_is_kept_waiting(sessions: Sessions, run: int, m
     monkeypatch.setattr(waiting, "_NO_WORKER_S", 0.0)
     waited = _wait(sessions, run)
     assert (waited.ending, waited.has_worker) == (Ending.NO_WORKER, False)
+
+
+def test_a_worker_of_other_queues_is_none(sessions: Sessions, run: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "_RESTARTED_S", 0.0)
+    _start_worker(sessions)
+    seed = Seed(sessions)
+    with sessions.begin() as session:
+        session.execute(text("update run set state = 'running'"))
+    seed.units(run, "parse", [0])
+    seed.units(run, "format", [1, 2], "pending")
+    waited = _wait(sessions, run, timeout_s=20)
+    assert (waited.ending, waited.unattended) == (Ending.NO_WORKER, (Queue.FORMAT,))
 
 
 def test_runs_that_are_all_parked_for_later_are_not_waited_for(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -245,7 +246,10 @@ def _spaces(container: Container) -> Finding:
         return Finding("spaces", "warning", facts, commands[0] if commands else "")
     if not found:
         return Finding("spaces", "ok", f"nothing is embedded yet; {container.space.model} will do it")
-    return Finding("spaces", "ok", "; ".join(f"{one.report.collection} by {one.report.active}" for one in found))
+    collections: defaultdict[str, list[str]] = defaultdict(list)
+    for one in found:
+        collections[str(one.report.active)].append(one.report.collection)
+    return Finding("spaces", "ok", "; ".join(f"{', '.join(names)} by {space}" for space, names in collections.items()))
 
 
 def _budgets(container: Container) -> Finding:

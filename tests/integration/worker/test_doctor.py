@@ -15,6 +15,8 @@ from sqlalchemy import text
 from sqlalchemy.engine import make_url
 
 from pipeline.store.session import Sessions
+from pipeline.store.spaces import ensure_space
+from tests.integration.seed import Seed
 from tests.integration.worker.conftest import Fleet
 
 
@@ -95,3 +97,12 @@ def test_a_reset_that_redis_refuses_says_what_it_said(fleet: Fleet, redis_url: s
     assert "refuses to be asked: You can't write against a read only replica" in error["message"]
     assert "does not answer" not in error["message"]
     assert "tidegate doctor" in error["remedy"]
+
+
+def test_collections_of_one_model_are_named_together(fleet: Fleet, sessions: Sessions) -> None:
+    space = ensure_space(sessions, "local/wordllama", 256)
+    seed = Seed(sessions)
+    for collection in ("land", "sea"):
+        run = seed.run(seed.document(f"/{collection}", collection=collection), "done", live=True)
+        seed.chunk(run, 1, "tide", [0.0] * 256, space)
+    assert _found("spaces")["detail"] == "land, sea by local/wordllama (256)"

@@ -75,7 +75,7 @@ def test_a_changed_page_leaves_the_others_unpaid(harness: Harness, note: Path) -
 
 def test_an_image_is_described_then_formatted(harness: Harness, tmp_path: Path) -> None:
     picture = tmp_path / "photo.png"
-    Image.new("RGB", (300, 200), "navy").save(picture)
+    Image.radial_gradient("L").save(picture)
     (document,) = harness.enqueue(picture)
     harness.drive()
     assert harness.run(document.run).state == RunState.DONE
@@ -91,7 +91,7 @@ def test_an_image_is_described_then_formatted(harness: Harness, tmp_path: Path) 
 
 def test_a_page_that_shows_nothing_leaves_the_document_empty(harness: Harness, tmp_path: Path) -> None:
     picture = tmp_path / "photo.png"
-    Image.new("RGB", (300, 200), "navy").save(picture)
+    Image.radial_gradient("L").save(picture)
     harness.vlm.answer = lambda _: "BLANK"
     (document,) = harness.enqueue(picture)
     harness.drive()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -77,11 +78,28 @@ class Tidegate:
     @contextmanager
     def background(self, *words: str | Path) -> Iterator[subprocess.Popen[str]]:
         """A command that goes on while the block runs; it is told to end with the block."""
-        with subprocess.Popen(
-            self.argv(*words), cwd=self.folder, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        ) as process:
+        with _heeding_interrupts():
+            process = subprocess.Popen(
+                self.argv(*words),
+                cwd=self.folder,
+                env=self.env,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        with process:
             try:
                 yield process
             finally:
                 process.terminate()
                 process.communicate(timeout=60)
+
+
+@contextmanager
+def _heeding_interrupts() -> Iterator[None]:
+    """What is started meanwhile heeds SIGINT, also where a shell runs these tests in the background and ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

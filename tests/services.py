@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import redis
 
 from worker.embedded import EmbeddedPostgres, EmbeddedValkey, Home
 
-__all__ = ["Services"]
+__all__ = ["Services", "replica_of_nobody"]
 
 
 class Services:
@@ -59,3 +63,14 @@ class Services:
         self._home.remove_stand_in()
         if self._home.path.exists():
             shutil.rmtree(self._home.path)
+
+
+@contextmanager
+def replica_of_nobody(redis_url: str) -> Iterator[None]:
+    """Make a Redis one that takes no writes, as the one that was the master is for a while after a failover."""
+    with redis.Redis.from_url(redis_url) as client:
+        client.replicaof("127.0.0.1", 1)
+        try:
+            yield
+        finally:
+            client.replicaof("no", "one")

@@ -93,16 +93,7 @@ class Container:
     @cached_property
     def chains(self) -> Chains:
         """Every role's chain; the installation's key tells accounts apart, so Postgres is read."""
-        from pipeline.adapters.chains import build_chains
-
-        found = build_chains(
-            self.config,
-            self.settings.secret,
-            fingerprint_key=self.installation.fingerprint_key,
-            hostname=socket.gethostname(),
-        )
-        mask_secrets(secret.get_secret_value() for secret in found.secrets.values())
-        return found
+        return self._chains_of(self.config)
 
     @cached_property
     def secrets(self) -> dict[str, SecretStr]:
@@ -195,7 +186,6 @@ class Container:
     def _former_chain(self, space: Space) -> Chain | None:
         from pydantic import ValidationError
 
-        from pipeline.adapters.chains import build_chains
         from pipeline.config.model import EmbedderConfig
         from pipeline.domain.errors import ConfigError
 
@@ -204,12 +194,7 @@ class Container:
         try:
             settings = EmbedderConfig.model_validate(space.embedder) if space.embedder else None
             roles = self.config.kb.model_copy(update={"embedder": settings})
-            found = build_chains(
-                self.config.model_copy(update={"kb": roles}),
-                self.settings.secret,
-                fingerprint_key=self.installation.fingerprint_key,
-                hostname=socket.gethostname(),
-            )
+            found = self._chains_of(self.config.model_copy(update={"kb": roles}))
         except (ValidationError, ConfigError) as error:
             get_logger("config").warning("embedder.not_known", space=str(space), error=str(error))
             return None
@@ -217,8 +202,20 @@ class Container:
         if (chain.primary.model, chain.primary.dim) != (space.model, space.dim):
             return None
         self.secrets.update(found.secrets)
-        mask_secrets(secret.get_secret_value() for secret in found.secrets.values())
         return chain
+
+    def _chains_of(self, config: Config) -> Chains:
+        """Build them, and have their keys masked in the log."""
+        from pipeline.adapters.chains import build_chains
+
+        found = build_chains(
+            config,
+            self.settings.secret,
+            fingerprint_key=self.installation.fingerprint_key,
+            hostname=socket.gethostname(),
+        )
+        mask_secrets(secret.get_secret_value() for secret in found.secrets.values())
+        return found
 
     @property
     def unit_policy(self) -> UnitPolicy:

@@ -21,6 +21,7 @@ from tests.fault.checks import check, paid_again
 from tests.fault.heard import Heard
 from tests.fault.servers import Servers
 from tests.fault.stack import Program, Stack, wait_for
+from tests.services import replica_of_nobody
 from tests.upstream import UpstreamProcess
 
 _SLOW = {"first_content_s": 1.5}
@@ -131,7 +132,7 @@ def test_a_redis_that_takes_no_writes_is_waited_for_like_one_that_is_gone(stack:
     stack.models.behave("cues", _SLOW, calls=4)
     runs = stack.enqueue(*stack.papers.notes(2))
     stack.wait_until(lambda: len(stack.open_calls("cues")) == 4)
-    with _read_only(stack):
+    with replica_of_nobody(stack.servers.redis_url):
         stack.wait_until(lambda: "broker.lost" in worker.warnings)
         stack.wait_until(lambda: not stack.count("unit where state = 'leased'"))
         assert stack.count("unit where stage = 'retrieve' and state = 'done' and run_id = any(:runs)", runs=runs) >= 4
@@ -159,17 +160,6 @@ def test_flushed_redis_loses_no_work_and_no_kill_switch(stack: Stack, worker: He
     _nothing_is_repeated(stack)
     assert len(stack.models.calls("format")) == asked_before
     assert worker.warnings == []
-
-
-@contextmanager
-def _read_only(stack: Stack) -> Iterator[None]:
-    """A replica of nobody, as the one that was the master is for a while after a failover."""
-    with redis.Redis.from_url(stack.servers.redis_url) as client:
-        client.replicaof("127.0.0.1", 1)
-        try:
-            yield
-        finally:
-            client.replicaof("no", "one")
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from pipeline.store.session import Sessions
 from pipeline.store.spaces import ensure_space
 from tests.integration.seed import Seed
 from tests.integration.worker.conftest import Fleet
+from tests.services import replica_of_nobody
 
 
 def _found(check: str) -> dict[str, str]:
@@ -42,17 +43,6 @@ def _full(redis_url: str) -> Iterator[None]:
             yield
         finally:
             client.config_set("maxmemory", 0)
-
-
-@contextmanager
-def _replica(redis_url: str) -> Iterator[None]:
-    """Of a master that is gone."""
-    with redis.Redis.from_url(redis_url) as client:
-        client.replicaof("127.0.0.1", 1)
-        try:
-            yield
-        finally:
-            client.replicaof("no", "one")
 
 
 @contextmanager
@@ -92,7 +82,7 @@ def test_a_reset_that_redis_refuses_says_what_it_said(fleet: Fleet, redis_url: s
         return dict(json.loads(done.stdout))
 
     key = targets()["targets"][0]["target"]
-    with _replica(redis_url):
+    with replica_of_nobody(redis_url):
         error = targets("reset", key)["error"]
     assert "refuses to be asked: You can't write against a read only replica" in error["message"]
     assert "does not answer" not in error["message"]

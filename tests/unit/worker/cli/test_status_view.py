@@ -123,16 +123,20 @@ def test_a_list_of_what_failed_says_nothing_of_stages() -> None:
     assert drawn.splitlines() == ["batch   handbook-2026   3 documents   3 done", "nothing has failed."]
 
 
+def _drawn_parked(note: ParkedAt, *chain: TargetStatus) -> str:
+    """What is drawn of a document that is parked for a chain of ``vision`` and ``spare``, or of the first alone."""
+    parked = replace(_DONE, state=RunState.PARKED, stage=note.stage, resume_at=note.resume_at)
+    links = [ChainLink(name, "vlm", target) for name, target in zip(("vision", "spare"), chain, strict=False)]
+    return _drawn(_status(parked, parked=[note]), {note.stage: links})
+
+
 def test_parked_documents_say_for_whom_they_wait_and_until_when() -> None:
     until = _NOW + timedelta(seconds=40)
-    parked = replace(_DONE, state=RunState.PARKED, stage=Stage.DESCRIBE, resume_at=until)
-    links = {
-        Stage.DESCRIBE: [
-            ChainLink("vision", "vlm", _target(BreakerState.OPEN, until.timestamp(), "ttft_timeout")),
-            ChainLink("spare", "vlm", _target(BreakerState.DISABLED)),
-        ]
-    }
-    drawn = _drawn(_status(parked, parked=[ParkedAt(Stage.DESCRIBE, 1, until)]), links)
+    drawn = _drawn_parked(
+        ParkedAt(Stage.DESCRIBE, 1, until),
+        _target(BreakerState.OPEN, until.timestamp(), "ttft_timeout"),
+        _target(BreakerState.DISABLED),
+    )
     expected = f"1 waits for vision until {clock(until)} (ttft_timeout), spare, which is disabled"
     assert f"parked  {expected}; the next try is at {clock(until)}" in drawn
 
@@ -140,24 +144,19 @@ def test_parked_documents_say_for_whom_they_wait_and_until_when() -> None:
 def test_a_time_that_a_longer_cooldown_has_overtaken_is_no_next_try() -> None:
     """The canary has failed, and the beat has not written it down yet."""
     until = _NOW + timedelta(seconds=40)
-    parked = replace(_DONE, state=RunState.PARKED, stage=Stage.DESCRIBE, resume_at=_NOW)
-    cooling = ChainLink("vision", "vlm", _target(BreakerState.OPEN, until.timestamp(), "connect"))
-    well = ChainLink("spare", "vlm", _target(BreakerState.CLOSED))
+    cooling, well = _target(BreakerState.OPEN, until.timestamp(), "connect"), _target(BreakerState.CLOSED)
     for chain, then in (([cooling], until), ([cooling, well], _NOW)):
-        drawn = _drawn(_status(parked, parked=[ParkedAt(Stage.DESCRIBE, 1, _NOW)]), {Stage.DESCRIBE: chain})
+        drawn = _drawn_parked(ParkedAt(Stage.DESCRIBE, 1, _NOW), *chain)
         assert f"(connect); the next try is at {clock(then)}" in drawn
 
 
 def test_documents_that_accept_no_fallback_wait_for_the_first_target_alone() -> None:
     until = _NOW + timedelta(seconds=40)
-    parked = replace(_DONE, state=RunState.PARKED, stage=Stage.DESCRIBE, resume_at=until)
-    links = {
-        Stage.DESCRIBE: [
-            ChainLink("vision", "vlm", _target(BreakerState.OPEN, until.timestamp(), "connect")),
-            ChainLink("spare", "vlm", _target(BreakerState.OPEN, until.timestamp(), "rate_limit")),
-        ]
-    }
-    drawn = _drawn(_status(parked, parked=[ParkedAt(Stage.DESCRIBE, 1, until, primary_only=True)]), links)
+    drawn = _drawn_parked(
+        ParkedAt(Stage.DESCRIBE, 1, until, primary_only=True),
+        _target(BreakerState.OPEN, until.timestamp(), "connect"),
+        _target(BreakerState.OPEN, until.timestamp(), "rate_limit"),
+    )
     assert f"parked  1 waits for vision until {clock(until)} (connect); the next try" in drawn
     assert "spare" not in drawn
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -445,21 +445,7 @@ def test_a_deadlock_at_the_end_of_a_unit_does_not_lose_its_result(harness: Harne
             except DBAPIError:
                 crossed.append("gave way")
 
-    slices = harness.dispatch()
-    answer = harness.embedder.embed
-
-    async def embed_while_crossed(*args: Any) -> Any:
-        if not holding.is_set():
-            thread.start()
-            holding.wait()
-        return await answer(*args)
-
-    thread = threading.Thread(target=cross)
-    harness.embedder.embed = embed_while_crossed  # type: ignore[method-assign, assignment]
-    for piece in slices:
-        harness.ingest().run_slice(piece.run_id, piece.stage, piece.ordinals)
-    harness.drive()
-    thread.join()
+    _drive_beside(harness, cross, holding)
     assert crossed == ["held both"], "the unit's transaction was the one that gave way, and was run again"
     assert harness.run(document.run).state == RunState.DONE
     assert len(harness.embedder.calls) == 1
@@ -487,8 +473,16 @@ def test_a_statement_that_is_cancelled_at_the_end_of_a_unit_does_not_lose_its_re
                 session.execute(text("select pg_cancel_backend(:pid)"), {"pid": pid})
             cancelled.extend(found)
 
+    _drive_beside(harness, hold_the_run_and_cancel_who_waits, holding)
+    assert cancelled
+    assert harness.run(document.run).state == RunState.DONE
+    assert len(harness.embedder.calls) == 1
+
+
+def _drive_beside(harness: Harness, hold: Callable[[], None], holding: threading.Event) -> None:
+    """Drive with ``hold`` in a thread beside, begun by the first embedding, which waits until it is ``holding``."""
     slices = harness.dispatch()
-    answer = harness.embedder.embed
+    answer, thread = harness.embedder.embed, threading.Thread(target=hold)
 
     async def embed_while_held(*args: Any) -> Any:
         if not holding.is_set():
@@ -496,12 +490,8 @@ def test_a_statement_that_is_cancelled_at_the_end_of_a_unit_does_not_lose_its_re
             holding.wait()
         return await answer(*args)
 
-    thread = threading.Thread(target=hold_the_run_and_cancel_who_waits)
     harness.embedder.embed = embed_while_held  # type: ignore[method-assign, assignment]
     for piece in slices:
         harness.ingest().run_slice(piece.run_id, piece.stage, piece.ordinals)
     harness.drive()
     thread.join()
-    assert cancelled
-    assert harness.run(document.run).state == RunState.DONE
-    assert len(harness.embedder.calls) == 1
